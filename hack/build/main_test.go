@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // fakeGo writes a go command: build and list are the shell scripts that it runs.
@@ -19,9 +20,7 @@ func fakeGo(t *testing.T, build, list string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "go")
 	script := "#!/bin/sh\ncase $1 in\nbuild)\n" + build + "\n;;\nlist)\n" + list + "\n;;\nesac\n"
-	if err := os.WriteFile(file, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(file, []byte(script), 0o700))
 	return file
 }
 
@@ -59,9 +58,7 @@ echo '# example.com/a/v2' >&2; echo './a.go:1:1: undefined: x' >&2; exit 3`
 			t.Errorf("error %v, want exit code 3", err)
 		}
 		out = strings.ReplaceAll(out, "\r\x1b[K", "")
-		if want := "# example.com/a/v2\n./a.go:1:1: undefined: x\n"; out != want {
-			t.Errorf("terminal %v: %q, want %q", terminal, out, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("terminal %v", terminal), "# example.com/a/v2\n./a.go:1:1: undefined: x\n", out)
 	}
 }
 
@@ -69,9 +66,7 @@ echo '# example.com/a/v2' >&2; echo './a.go:1:1: undefined: x' >&2; exit 3`
 // be compiled.
 func TestReports(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "a.go")
-	if err := os.WriteFile(source, []byte("package a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(source, []byte("package a"), 0o600))
 	list := `printf 'fmt\t` + source + `\nnet\t` + source + `\n\nos\t` + source + `\n'`
 	b := &builder{goTool: fakeGo(t, "echo fmt >&2; sleep 1; exit 0", list), interval: 50 * time.Millisecond}
 	out, err := build(t.Context(), t, b)
@@ -117,13 +112,9 @@ func TestProgress(t *testing.T) {
 		"make build: 3 of 4 packages, 20%, about 1 min left: example.com/new",
 		"make build: 4 of 4 packages, linking example.com/big",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("progress (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "progress", want, got)
 	p.sizes["example.com/cached"], p.targets = 1, []string{"./big"}
-	if got, want := p.text(p.start), "make build: 4 of 5 packages, linking example.com/big"; got != want {
-		t.Errorf("progress %q, want %q", got, want)
-	}
+	gputest.Equal(t, "progress", "make build: 4 of 5 packages, linking example.com/big", p.text(p.start))
 	if p.read("./a.go:1:1: undefined: x") || p.read("# example.com/a") || p.read("go: module example.com: not found") {
 		t.Error("an error is taken for a package")
 	}

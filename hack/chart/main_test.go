@@ -4,20 +4,14 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPolicies: the chart has the policies of the sources.
 func TestPolicies(t *testing.T) {
 	want, err := policies()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	got, err := os.ReadFile("../../charts/daybreak/templates/policies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("the chart has others: run make generate (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "the chart has others: run make generate", string(want), string(got))
 }

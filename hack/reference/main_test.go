@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	yaml "go.yaml.in/yaml/v3" //nolint:depguard // comments are read, which sigs.k8s.io/yaml drops
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestReadConstants(t *testing.T) {
@@ -32,23 +34,16 @@ const (
 // Alone is in a block without fields.
 const Alone = "e"
 `
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	got, err := readConstants(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := []block{{text: "Names on pods.", constants: []constant{
 		{name: "First", value: "a/b", text: "the first of all", fields: map[string]string{"On": "Pod", "Written by": "users; others", "Read by": "all"}},
 		{name: "Plain", value: "c", text: "has one field", fields: map[string]string{"Read by": "few"}},
 	}}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(block{}, constant{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if _, err := got[0].constants[0].need("On", "Format"); err == nil || !strings.Contains(err.Error(), `no line that begins with "Format:"`) {
-		t.Errorf("a missing line is reported as %v", err)
-	}
+	gputest.Equal(t, "blocks", want, got, cmp.AllowUnexported(block{}, constant{}))
+	_, err = got[0].constants[0].need("On", "Format")
+	gputest.ErrorHas(t, "a missing line", `no line that begins with "Format:"`, err)
 }
 
 // TestMetrics: types are those that are reported, labels those of the description,
@@ -59,17 +54,13 @@ func TestMetrics(t *testing.T) {
 	counter.WithLabelValues("x", "y")
 	r.MustRegister(counter, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "c_seconds", Help: "C."}), silent{})
 	got, err := r.metrics()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := []metric{
 		{name: "a", kind: "gauge", help: "A.", labels: []string{"node"}},
 		{name: "b_total", kind: "counter", help: `By "kind".`, labels: []string{"kind", "of"}},
 		{name: "c_seconds", kind: "histogram", help: "C."},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(metric{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "metrics", want, got, cmp.AllowUnexported(metric{}))
 }
 
 // silent describes a metric and has no value of it.
@@ -110,15 +101,11 @@ func TestValues(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var document yaml.Node
-			if err := yaml.Unmarshal([]byte(tc.text), &document); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, yaml.Unmarshal([]byte(tc.text), &document))
 			var got [][]string
 			err := collect(&got, "p", "", document.Content[0], s)
 			if tc.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-					t.Errorf("error %v, want %s", err, tc.wantErr)
-				}
+				gputest.ErrorHas(t, "values", tc.wantErr, err)
 				return
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
@@ -140,7 +127,5 @@ func TestMistakes(t *testing.T) {
 func TestTable(t *testing.T) {
 	var p page
 	p.table([]string{"a", "b"}, [][]string{{"x|y", "two\nlines"}})
-	if got, want := p.String(), "\n| a | b |\n|---|---|\n| x\\|y | two lines |\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	gputest.Equal(t, "table", "\n| a | b |\n|---|---|\n| x\\|y | two lines |\n", p.String())
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // root is the repository, as seen from this package.
@@ -57,9 +59,7 @@ func TestClientLinks(t *testing.T) {
 		list.Dir = root
 		list.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOWORK=off")
 		out, err := list.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		packages := strings.Fields(string(out))
 		if !slices.Contains(packages, "github.com/daybreak-gpu/daybreak/internal/place") {
 			t.Errorf("%s/%s: %d packages without internal/place", p.os, p.arch, len(packages))
@@ -84,13 +84,9 @@ func TestDist(t *testing.T) {
 		t.Fatalf("archives for this machine: %v, %v; want one", found, err)
 	}
 	data, err := os.ReadFile(found[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	entries, err := unpack(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	dir := t.TempDir()
 	pages := 0
 	for _, e := range entries {
@@ -98,9 +94,7 @@ func TestDist(t *testing.T) {
 			pages++
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, e.name), e.data, e.mode); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(filepath.Join(dir, e.name), e.data, e.mode))
 	}
 	if pages < 10 {
 		t.Errorf("%d man pages, want one for each command", pages)
@@ -125,9 +119,7 @@ func offline(t *testing.T, binary string) {
 	commands := 0
 	for _, page := range []string{"README.md", "docs/quickstart.md", "docs/cli.md", "docs/guide-topology.md"} {
 		text, err := os.ReadFile(filepath.Join(root, page))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		for _, found := range documented.FindAllStringSubmatch(string(text), -1) {
 			commands++
 			if out, code := daybreak(t, binary, strings.Fields(found[1])...); code > 1 || out == "" {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const changelog = `# Changelog
@@ -46,9 +48,7 @@ func TestNotes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := cutNotes(changelog, tc.version)
 			if tc.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("error %v, want %s", err, tc.err)
-				}
+				gputest.ErrorHas(t, "notes", tc.err, err)
 				return
 			}
 			if want := (section{tc.title, tc.text}); err != nil || got != want {
@@ -67,13 +67,9 @@ func TestPack(t *testing.T) {
 	for _, name := range []string{"a.tar.gz", "a.zip"} {
 		t.Run(name, func(t *testing.T) {
 			first, err := pack(name, files, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			second, err := pack(name, sorted, at.In(time.FixedZone("elsewhere", 3600)).UTC())
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if !bytes.Equal(first, second) {
 				t.Error("the same files make different archives")
 			}
@@ -81,12 +77,8 @@ func TestPack(t *testing.T) {
 			if strings.HasSuffix(name, ".zip") {
 				got, err = unzip(first)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(sorted, got, cmp.AllowUnexported(entry{})); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "files", sorted, got, cmp.AllowUnexported(entry{}))
 		})
 	}
 }
@@ -116,13 +108,9 @@ func TestKrewManifest(t *testing.T) {
 		sums["daybreak-v1.2.3-"+p.archive()] = "sum of " + p.os + " " + p.arch
 	}
 	text, err := krewManifest("v1.2.3", sums)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var got krewPlugin
-	if err := yaml.UnmarshalStrict(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(text, &got))
 	if len(got.Spec.Platforms) != len(platforms) {
 		t.Errorf("%d platforms, want %d", len(got.Spec.Platforms), len(platforms))
 	}
@@ -131,9 +119,7 @@ func TestKrewManifest(t *testing.T) {
 		URI:      "https://github.com/daybreak-gpu/daybreak/releases/download/v1.2.3/daybreak-v1.2.3-windows-amd64.zip",
 		SHA256:   "sum of windows amd64", Bin: "daybreak.exe",
 	}
-	if diff := cmp.Diff(want, got.Spec.Platforms[len(platforms)-1]); diff != "" {
-		t.Errorf("Windows (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "Windows", want, got.Spec.Platforms[len(platforms)-1])
 	delete(sums, "daybreak-v1.2.3-linux-arm64.tar.gz")
 	if _, err := krewManifest("v1.2.3", sums); err == nil {
 		t.Error("an archive that is missing goes unnoticed")
@@ -173,7 +159,5 @@ func TestInput(t *testing.T) {
 
 func put(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(name, []byte(text), 0o600))
 }

@@ -31,9 +31,7 @@ func TestNothingChanges(t *testing.T) {
 	if s.seen.device.ResourceVersion != before.ResourceVersion {
 		t.Error("the Device was written")
 	}
-	if err := s.agent.Ready(); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, s.agent.Ready())
 }
 
 func TestCardFails(t *testing.T) {
@@ -430,9 +428,7 @@ func TestPodsWithoutCards(t *testing.T) {
 			if tc.waits {
 				wantMode = "sgpu → native"
 			}
-			if got := s.mode(); got != wantMode {
-				t.Errorf("mode %s, want %s", got, wantMode)
-			}
+			gputest.Equal(t, "mode", wantMode, s.mode())
 		})
 	}
 }
@@ -452,7 +448,5 @@ func TestModesUnknown(t *testing.T) {
 	if err := s.agent.Ready(); err != nil {
 		t.Errorf("waits for ever: %v", err)
 	}
-	if got := s.mode(); got != string(gpu.ModeNative) {
-		t.Errorf("mode %s", got)
-	}
+	gputest.Equal(t, "mode", string(gpu.ModeNative), s.mode())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // reportWith is a report in which these checks failed.
@@ -58,9 +59,7 @@ func TestChecksKeepFromServing(t *testing.T) {
 	if got := s.condition(wire.ConditionServing); !strings.HasPrefix(got, "False CheckFailed check card-devices failed: it is not so; do this; check slice-minors failed") || !strings.Contains(got, "agent.waive") {
 		t.Errorf("two failed: %q", got)
 	}
-	if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "card-devices") {
-		t.Errorf("ready: %v", err)
-	}
+	gputest.ErrorHas(t, "ready", "card-devices", s.agent.Ready())
 	s.agent.checks.waived = []string{"card-devices"}
 	s.agent.step(t.Context())
 	if got := s.condition(wire.ConditionServing); !strings.HasPrefix(got, "False CheckFailed check slice-minors failed") {
@@ -71,9 +70,7 @@ func TestChecksKeepFromServing(t *testing.T) {
 	if got := s.serving(); got != "True PluginsRegistered" || s.agent.Ready() != nil {
 		t.Errorf("all that failed is waived: %q, ready %v", got, s.agent.Ready())
 	}
-	if got, want := s.condition(wire.ConditionWaived), "True WaivedByAdministrator the node is served regardless of these checks: card-devices (failed: it is not so)"; got != want {
-		t.Errorf("shown as %q, want %q", got, want)
-	}
+	gputest.Equal(t, "shown as", "True WaivedByAdministrator the node is served regardless of these checks: card-devices (failed: it is not so)", s.condition(wire.ConditionWaived))
 	reported := s.reported("CheckFailed", "ChecksPassed")
 	if len(reported) != 3 || !strings.Contains(reported[2], "ChecksPassed") {
 		t.Errorf("reported %q", reported)
@@ -141,20 +138,14 @@ func TestChecksInterval(t *testing.T) {
 func TestCheckInherits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cmdline")
 	write := func(args ...string) {
-		if err := os.WriteFile(path, []byte(strings.Join(args, "\x00")+"\x00"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, []byte(strings.Join(args, "\x00")+"\x00"), 0o600))
 	}
 	write("/usr/bin/daybreak", "agent", "--runtime-root=/host", "--serve=auto", "--device-plugin-dir=/data/plugins", "--assume-cdi=docker", "--assume-cdi=podman", "--v=2")
 	cmd := newCheckCommand()
-	if err := cmd.ParseFlags([]string{"--device-plugin-dir=/mine"}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, cmd.ParseFlags([]string{"--device-plugin-dir=/mine"}))
 	inherit(cmd.Flags(), agentArguments(path))
 	for name, want := range map[string]string{"runtime-root": "/host", "device-plugin-dir": "/mine", "assume-cdi": "[docker,podman]", "state-dir": "/var/lib/daybreak"} {
-		if got := cmd.Flag(name).Value.String(); got != want {
-			t.Errorf("--%s is %q, want %q", name, got, want)
-		}
+		gputest.Equal(t, "--"+name, want, cmd.Flag(name).Value.String())
 	}
 	write("/sbin/init", "agent", "--runtime-root=/host")
 	if got := agentArguments(path); got != nil {

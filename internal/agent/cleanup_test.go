@@ -9,6 +9,8 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestCleanupStays: with --wait a cleanup goes on until the node is clean and is
@@ -62,7 +64,5 @@ func TestCleanupStays(t *testing.T) {
 	default:
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-ended)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // execute runs the command and returns what it prints, or the error's text.
@@ -61,12 +63,8 @@ func TestCommandRefuses(t *testing.T) {
 func TestVendorNamespace(t *testing.T) {
 	c, cmd := &command{}, &cobra.Command{}
 	c.flags(cmd)
-	if err := cmd.ParseFlags([]string{"--node-name=n1", "--vendor-namespace=gpus", "--vendor-plugin-selector=app=x"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.complete(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, cmd.ParseFlags([]string{"--node-name=n1", "--vendor-namespace=gpus", "--vendor-plugin-selector=app=x"}))
+	gputest.Must(t, c.complete())
 	if v := &c.VendorPlugin; v.Namespace != "gpus" || v.String() != "app=x" {
 		t.Errorf("pods with labels %q count in namespace %q", v, v.Namespace)
 	}

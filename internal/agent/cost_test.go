@@ -146,9 +146,7 @@ func readPods(t testing.TB, pod string, pods int, stream bool) (reading, afterwa
 	h := &hostileServer{stream: stream, pod: pod, pods: pods}
 	server := httptest.NewServer(h)
 	clients, err := NewClients(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := newWatcher(&Config{Node: "n1"}, clients)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -142,9 +142,7 @@ func (s *scene) own(node *metav1.PartialObjectMetadata, manager string, how meta
 		fields["f:"+k] = map[string]any{}
 	}
 	raw, err := json.Marshal(map[string]any{"f:metadata": map[string]any{"f:annotations": fields}})
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	node.ManagedFields = slices.DeleteFunc(node.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == manager })
 	node.ManagedFields = append(node.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Operation: how, FieldsV1: metav1.NewFieldsV1(string(raw))})
 	node.ResourceVersion = s.next()
@@ -219,9 +217,7 @@ func (s *scene) cards() string {
 		return "no device"
 	}
 	p, err := inventory.DecodePublication(s.seen.device)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	var list []string
 	for i := range p.Cards {
 		c := p.Topology.Card(i)
@@ -253,8 +249,6 @@ func (s *scene) wantEvents(want ...string) {
 // wantWrites compares the writes since the last call.
 func (s *scene) wantWrites(want ...string) {
 	s.Helper()
-	if !slices.Equal(s.writes, want) {
-		s.Errorf("writes %q, want %q", s.writes, want)
-	}
+	gputest.Equal(s, "writes", want, s.writes)
 	s.writes = nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // start is when tests begin.
@@ -60,9 +61,7 @@ func TestDamperHold(t *testing.T) {
 		d.falls[len(d.falls)-1] = now // as if it had been quick
 	}
 	d.see(false, now.Add(2*time.Hour))
-	if d.hold() != firstHold {
-		t.Errorf("falls of long ago count: it holds for %s", d.hold())
-	}
+	gputest.Equal(t, "falls of long ago count: it holds for", firstHold, d.hold())
 }
 
 // Two good looks are needed however far apart they are.
@@ -139,9 +138,7 @@ func TestHealth(t *testing.T) {
 				h.look(c, at(3*i))
 			}
 			healthy, why := h.verdict()
-			if got := why.reason + ": " + why.message; got != tc.want {
-				t.Errorf("got  %s\nwant %s", got, tc.want)
-			}
+			gputest.Equal(t, "message", tc.want, why.reason+": "+why.message)
 			if healthy != (why.reason == reasonHealthy) {
 				t.Errorf("healthy %t for %s", healthy, why.reason)
 			}
@@ -185,9 +182,7 @@ func TestHealthRemembered(t *testing.T) {
 				h.look(tc.card, at(3+3*i))
 			}
 			_, last := h.verdict()
-			if got := first.reason + ", " + last.reason; got != tc.want {
-				t.Errorf("got %s, want %s", got, tc.want)
-			}
+			gputest.Equal(t, "reason", tc.want, first.reason+", "+last.reason)
 		})
 	}
 }

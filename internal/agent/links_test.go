@@ -8,6 +8,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // three cards, linked 0-1 (two ports) and 1-2.
@@ -61,9 +62,7 @@ func TestLinks(t *testing.T) {
 			}
 			r.number(noCard)
 			p := publicationOf(t, &r)
-			if got := matrix(p.Topology); got != tc.want {
-				t.Errorf("links %s, want %s", got, tc.want)
-			}
+			gputest.Equal(t, "links", tc.want, matrix(p.Topology))
 			c := conditionOf(&p.Cards[1], wire.ConditionLinked)
 			got := ""
 			if c.Reason != "" {
@@ -100,7 +99,5 @@ func TestLinksOfAForgottenCard(t *testing.T) {
 	r.drop("c")
 	r.number(noCard)
 	c := conditionOf(&publicationOf(t, &r).Cards[1], wire.ConditionLinked)
-	if c.Message != "no MetaXLink to a" {
-		t.Errorf("card b says %q", c.Message)
-	}
+	gputest.Equal(t, "card b says", "no MetaXLink to a", c.Message)
 }

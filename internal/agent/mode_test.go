@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestDecide(t *testing.T) {
@@ -70,9 +71,7 @@ func TestDecide(t *testing.T) {
 					parts = append(parts, f.reason+":", f.message)
 				}
 			}
-			if got := strings.Join(parts, " "); got != tc.want {
-				t.Errorf("got  %s\nwant %s", got, tc.want)
-			}
+			gputest.Equal(t, "decision", tc.want, strings.Join(parts, " "))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func vendorModes(mode string) []*corev1.ConfigMap {
@@ -77,9 +78,7 @@ func TestModesWithoutSlices(t *testing.T) {
 	server.status = deviceplugin.Status{Serving: true, Mode: gpu.ModeSGPU, GivenKnown: true}
 	s.events = nil
 	s.wantMode("native")
-	if got, want := s.condition(wire.ConditionSlices), "False NoSlices no library: the node allocates whole GPUs only"; got != want {
-		t.Errorf("condition %q, want %q", got, want)
-	}
+	gputest.Equal(t, "condition", "False NoSlices no library: the node allocates whole GPUs only", s.condition(wire.ConditionSlices))
 	s.wantEvents("node/n1 ModeChanged the node's mode is native, it was sgpu", "node/n1 SlicesNotSupported no library: the node allocates whole GPUs only")
 	server.status.Foreign, server.status.Serving = "metax-tech.com/sgpu with device a", false
 	s.wantMode("sgpu")
@@ -104,9 +103,7 @@ func TestModesOfFailedLibrary(t *testing.T) {
 	start(serving)
 	s.look(failing)
 	s.wantMode("native") // which is no record of slices that were served
-	if got, want := s.condition(wire.ConditionSlices), "False NoSlices the library is broken: the node allocates whole GPUs only"; got != want {
-		t.Errorf("condition %q, want %q", got, want)
-	}
+	gputest.Equal(t, "condition", "False NoSlices the library is broken: the node allocates whole GPUs only", s.condition(wire.ConditionSlices))
 	if got := s.reported("SlicesNotSupported"); len(got) != 1 {
 		t.Errorf("reported %q", got)
 	}
@@ -175,9 +172,7 @@ func TestModesWaitForKubelet(t *testing.T) {
 // and none of another namespace.
 func TestModesWatched(t *testing.T) {
 	clients, err := NewClients(&rest.Config{Host: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for selector, want := range map[string]string{"": "metax-device-config", "app=gpu-device": "device-config"} {
 		w := newWatcher(&Config{Namespace: "daybreak-system", VendorNamespace: "metax-operator", VendorSelector: selector}, clients)
 		for _, namespace := range []string{"a-user", "daybreak-system", "metax-operator"} {
@@ -185,18 +180,14 @@ func TestModesWatched(t *testing.T) {
 			if err == nil {
 				err = w.maps.GetStore().Add(trimmed)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if kept := len(mapAt(w.maps.GetStore(), namespace).Data); (kept > 0) != (namespace != "a-user") {
 				t.Errorf("%d keys are kept of the ConfigMap in namespace %s", kept, namespace)
 			}
 		}
 		if w.labelled != nil {
 			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "metax-operator", Name: "device-config"}}
-			if err := w.labelled.GetStore().Add(m); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, w.labelled.GetStore().Add(m))
 		}
 		v := w.view()
 		if v.modes == nil || v.modes.Namespace != "daybreak-system" || len(v.vendorModes) != 1 || nameOf(v.vendorModes[0]) != "metax-operator/"+want {

@@ -9,6 +9,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func (s *scene) available(card int) int64 {
@@ -60,9 +61,7 @@ func TestVendorTakesTheNodeOver(t *testing.T) {
 	s.wantEvents("node/n1 AnnotationsNotOurs another client writes metax-tech.com/node-gpu-devices on this node, so Daybreak's agent does not; an administrator in admission.publishers can remove them")
 	s.pods("p a")
 	s.looks(10, seen("a"))
-	if got := s.seen.node.Annotations[wire.AnnotationNodeCards]; got != theirs {
-		t.Errorf("the vendor's annotation is now %s", got)
-	}
+	gputest.Equal(t, "the vendor's annotation is now", theirs, s.seen.node.Annotations[wire.AnnotationNodeCards])
 	// It is gone again.
 	node := s.seen.node.DeepCopy()
 	delete(node.Annotations, wire.AnnotationNodeCards)
@@ -145,9 +144,7 @@ func TestNodeAnnotationConflict(t *testing.T) {
 	s.seen.node = vendors
 	s.agent.watch = &behind{scene: s, node: unseen}
 	s.looks(3, seen("a"))
-	if got := s.seen.node.Annotations[wire.AnnotationNodeCards]; got != "[]" {
-		t.Errorf("the vendor's annotation is now %s", got)
-	}
+	gputest.Equal(t, "the vendor's annotation is now", "[]", s.seen.node.Annotations[wire.AnnotationNodeCards])
 }
 
 // behind shows an old version of the Node.

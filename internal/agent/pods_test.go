@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPodList: an answer that ends early, or is none, is an error and not a shorter list.
@@ -32,9 +33,7 @@ func TestPodList(t *testing.T) {
 			_, _ = fmt.Fprint(w, answer)
 		}))
 		clients, err := NewClients(&rest.Config{Host: server.URL})
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		source := &podSource{client: clients.Core.RESTClient(), node: "n1", vendor: &inventory.VendorPlugin{}}
 		got, err := source.list(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 		server.Close()

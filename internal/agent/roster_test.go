@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // seen is a snapshot with the named cards at minor numbers from 0, each
@@ -69,9 +68,7 @@ func published(t *testing.T, r *roster) string {
 func publicationOf(t *testing.T, r *roster) *inventory.Publication {
 	t.Helper()
 	p, err := r.publication("n1", "uid-1", &modeDecision{mode: gpu.ModeSGPU}, nil, at(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return p
 }
 
@@ -111,12 +108,8 @@ func TestNumber(t *testing.T) {
 				r.look(s, at(3*i))
 				replaced = r.number(tc.named)
 			}
-			if got := published(t, &r); got != tc.want {
-				t.Errorf("got  %s\nwant %s", got, tc.want)
-			}
-			if diff := cmp.Diff(tc.replaced, replaced); diff != "" {
-				t.Errorf("replaced (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "published", tc.want, published(t, &r))
+			gputest.Equal(t, "replaced", tc.replaced, replaced)
 			again := published(t, &r)
 			r.number(tc.named)
 			if got := published(t, &r); got != again {
@@ -137,9 +130,7 @@ func TestIdentifyByAddress(t *testing.T) {
 		t.Errorf("card 1 is %+v", c)
 	}
 	r.number(noCard)
-	if got := published(t, &r); got != "0=a (1=b)" {
-		t.Errorf("got %s", got)
-	}
+	gputest.Equal(t, "published", "0=a (1=b)", published(t, &r))
 	p := publicationOf(t, &r)
 	if c := p.Topology.Card(1); c.Memory != 64<<10 || c.Model != "C500" || p.Cards[1].BusID != "slot-1" {
 		t.Errorf("it forgot what it knew: %+v, %+v", c, p.Cards[1])
@@ -151,9 +142,7 @@ func TestIdentifyByAddress(t *testing.T) {
 		strange := seen("a", "")
 		strange.Cards[1].BDF = "slot-9"
 		r.look(strange, at(6))
-		if diff := cmp.Diff([]string{"slot-9"}, r.nameless); diff != "" {
-			t.Errorf("nameless (-want +got):\n%s", diff)
-		}
+		gputest.Equal(t, "nameless", []string{"slot-9"}, r.nameless)
 	})
 	t.Run("the card was moved", func(t *testing.T) {
 		got := r.look(seen("a", "", "b@9"), at(9)).Cards
@@ -164,13 +153,9 @@ func TestIdentifyByAddress(t *testing.T) {
 	t.Run("the last of two at one address", func(t *testing.T) {
 		r.look(seen("a", "x"), at(12))
 		r.look(seen("a", "y"), at(15))
-		if got := r.look(seen("a", ""), at(18)).Cards[1].UUID; got != "y" {
-			t.Errorf("it is %s, want y", got)
-		}
+		gputest.Equal(t, "UUID", "y", r.look(seen("a", ""), at(18)).Cards[1].UUID)
 		r.look(seen("a", "x"), at(21))
-		if got := r.look(seen("a", ""), at(24)).Cards[1].UUID; got != "x" {
-			t.Errorf("it is %s, want x", got)
-		}
+		gputest.Equal(t, "UUID", "x", r.look(seen("a", ""), at(24)).Cards[1].UUID)
 	})
 }
 
@@ -183,16 +168,12 @@ func TestRememberedPorts(t *testing.T) {
 		return r.look(s, at(0)).Cards[0].Vitals.Ports
 	}
 	up := []discover.Port{{Number: 0, Up: true, Peer: "slot-1"}, {Number: 3, Up: true, Peer: "slot-2"}}
-	if diff := cmp.Diff(up, ports(up)); diff != "" {
-		t.Errorf("at first (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "at first", up, ports(up))
 	if got := ports(nil); got != nil {
 		t.Errorf("where the source reports none: %v", got)
 	}
 	want := []discover.Port{{Number: 0, Peer: "slot-1"}, {Number: 3, Peer: "slot-2"}}
-	if diff := cmp.Diff(want, ports([]discover.Port{{Number: 3}})); diff != "" {
-		t.Errorf("later (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "later", want, ports([]discover.Port{{Number: 3}}))
 }
 
 // A roster that was filled from a Device goes on as the one that wrote it.
@@ -206,13 +187,9 @@ func TestRemember(t *testing.T) {
 	before.look(s, at(3))
 	before.number(names("c"))
 	device, err := inventory.EncodeDevice(publicationOf(t, &before))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	p, err := inventory.DecodePublication(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var after roster
 	after.remember(p, at(10))
 	if got, want := published(t, &after), published(t, &before); got != want {
@@ -223,20 +200,14 @@ func TestRemember(t *testing.T) {
 	after.look(&unknown, at(10))
 	after.number(names("c"))
 	got, err := inventory.EncodeDevice(publicationOf(t, &after))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(device, got); diff != "" {
-		t.Errorf("after a restart (-before +after):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "the Device before and after a restart", device, got)
 }
 
 func TestDescribe(t *testing.T) {
 	s := linked(seen("a", "b"), gpu.Link{A: 0, B: 1})
 	d, err := Describe("n1", "uid-1", "", s, start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	inv := inventory.ReadInventory(nil, d)
 	if inv.Problem != nil || inv.Topology.Len() != 2 || !inv.Topology.Linked(0).Has(1) || inv.Mode != gpu.ModeSGPU {
 		t.Errorf("inventory %+v", inv)

@@ -15,6 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // fakeServer is a server whose state is the test's.
@@ -73,16 +74,10 @@ func TestServing(t *testing.T) {
 		step.change(&server.status)
 		s.step()
 		s.step() // what the Device says depends on the Node
-		if got := s.serving(); got != step.want {
-			t.Errorf("%s: %q, want %q", step.when, got, step.want)
-		}
+		gputest.Equal(t, step.when, step.want, s.serving())
 	}
-	if got := s.seen.node.Annotations[wire.AnnotationServedBy]; got != wire.ServedByDaybreak {
-		t.Errorf("served by %q", got)
-	}
-	if got := s.seen.device.Annotations[wire.AnnotationPluginAllocations]; got != "[]" {
-		t.Errorf("what other plugins gave: %q", got)
-	}
+	gputest.Equal(t, "served by", wire.ServedByDaybreak, s.seen.node.Annotations[wire.AnnotationServedBy])
+	gputest.Equal(t, "what other plugins gave", "[]", s.seen.device.Annotations[wire.AnnotationPluginAllocations])
 	if server.node == nil || len(server.node.Cards) != 2 || server.node.Mode != gpu.ModeSGPU || server.node.Inventory.Problem != nil {
 		t.Errorf("the server has %+v", server.node)
 	}
@@ -118,9 +113,7 @@ func TestOldKubelet(t *testing.T) {
 	s := newScene(t)
 	s.agent.server = &fakeServer{status: deviceplugin.Status{OldKubelet: "kubelet 1.23 or later is needed", RuntimeKnown: true}}
 	s.looks(3, seen("a", "b"))
-	if got := s.serving(); got != "False KubeletTooOld" {
-		t.Errorf("condition %q", got)
-	}
+	gputest.Equal(t, "condition", "False KubeletTooOld", s.serving())
 	if got := s.reported("KubeletTooOld no pod with cards is placed here: kubelet 1.23 or later is needed"); len(got) != 1 {
 		t.Errorf("events %q", s.events)
 	}
@@ -196,16 +189,12 @@ func TestVendorOn(t *testing.T) {
 // while the pod does not run.
 func TestVendorPod(t *testing.T) {
 	clients, err := NewClients(&rest.Config{Host: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := newWatcher(&Config{Node: "n1"}, clients)
 	for _, namespace := range []string{"tenant", wire.VendorNamespace} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gpu-device-x", GenerateName: "gpu-device-"}, Spec: corev1.PodSpec{NodeName: "n1"}}
 		source := podSource{vendor: &w.cfg.VendorPlugin}
-		if err := w.pods.GetStore().Add(source.trim(pod)); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, w.pods.GetStore().Add(source.trim(pod)))
 		want := ""
 		if namespace == wire.VendorNamespace {
 			want = namespace + "/gpu-device-x"
@@ -240,9 +229,7 @@ func TestForeignSlices(t *testing.T) {
 	s.agent.server = server
 	s.looks(1, seen("a", "b"))
 	want := `[{"card":"a","slices":1,"compute":5,"memoryMiB":1024,"qosPolicy":"best-effort"}]`
-	if got := s.seen.device.Annotations[wire.AnnotationForeignSlices]; got != want {
-		t.Errorf("annotation %s", got)
-	}
+	gputest.Equal(t, "annotation", want, s.seen.device.Annotations[wire.AnnotationForeignSlices])
 	server.status.ForeignSlices = nil
 	s.writes = nil
 	s.agent.step(t.Context())

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/utils/clock"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // stuck is a driver that answers once and never again.
@@ -61,9 +61,7 @@ func TestDriverHangs(t *testing.T) {
 	close(source.block)
 	stop()
 	for range 2 {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, <-done)
 	}
 	s.want("0=a")
 }
@@ -73,9 +71,7 @@ func get(t *testing.T, client *http.Client, url string) (status int, text string
 	t.Helper()
 	for range 200 {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if response, err := client.Do(request); err == nil {
 			body, _ := io.ReadAll(response.Body)
 			_ = response.Body.Close()
@@ -92,9 +88,7 @@ func freeAddress(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
 	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -107,9 +101,7 @@ func TestHealthzOfADeadLoop(t *testing.T) {
 		probe(http.StatusInternalServerError, s.agent.alive)(w, nil)
 		return w.Code
 	}
-	if code := answer(); code != http.StatusOK {
-		t.Errorf("%d", code)
-	}
+	gputest.Equal(t, "answer", http.StatusOK, answer())
 	s.clock.Step(3 * time.Minute)
 	if code := answer(); code != http.StatusInternalServerError {
 		t.Errorf("%d although the loop is silent", code)
@@ -127,9 +119,7 @@ func TestReadyzSaysWhatIsMissing(t *testing.T) {
 	}
 	s.seen = view{node: newScene(t).seen.node}
 	s.step()
-	if err := s.agent.Ready(); err == nil || !strings.Contains(err.Error(), "is their definition installed?") {
-		t.Errorf("%v", err)
-	}
+	gputest.ErrorHas(t, "Ready", "is their definition installed?", s.agent.Ready())
 }
 
 // ofTheMoment are metrics that are never twice the same: how long looks took, and
@@ -175,20 +165,12 @@ func TestMetrics(t *testing.T) {
 	const golden = "testdata/metrics.txt"
 	got := "# before the first look\n" + zero + "\n# after two looks and a failed one\n" + s.scrape()
 	if os.Getenv("UPDATE") != "" {
-		if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.MkdirAll(filepath.Dir(golden), 0o755))
+		gputest.Must(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "metrics", strings.Split(string(want), "\n"), strings.Split(got, "\n"))
 	s.clock.Step(2 * time.Minute)
 	if text := s.scrape(); strings.Contains(text, "mx_gpu_usage") {
 		t.Error("figures of two minutes ago are served as if they were new")
@@ -209,12 +191,8 @@ func TestServeTLS(t *testing.T) {
 	go func() { done <- a.Serve(ctx, metrics, health) }()
 	for url, want := range map[string]int{"https://" + metrics + "/metrics": http.StatusOK, "http://" + metrics + "/metrics": http.StatusBadRequest, "http://" + health + "/healthz": http.StatusOK} {
 		status, _ := get(t, certified.Client(), url)
-		if status != want {
-			t.Errorf("%s: status %d, want %d", url, status, want)
-		}
+		gputest.Equal(t, url+": status", want, status)
 	}
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-done)
 }

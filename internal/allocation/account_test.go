@@ -3,7 +3,6 @@ package allocation
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -23,9 +22,7 @@ func holding(name, limits, allocated string) *corev1.Pod {
 func TestOurAnnotationIsNotCounted(t *testing.T) {
 	p := &inventory.Publication{Node: "n1", Mode: gpu.ModeSGPU, Topology: gputest.Zones(2, 2), Cards: make([]inventory.CardStatus, 4)}
 	d, err := inventory.EncodeDevice(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	pods := podList(
 		holding("slices", "sgpu: 1, vcore: 30, vmemory: 16", `[[{"uuid":"GPU-0","compute":30,"vRam":16384}]]`),
 		holding("more", "sgpu: 1, vcore: 20, vmemory: 8", `[[{"uuid":"GPU-0","compute":20,"vRam":8192}]]`),
@@ -40,29 +37,20 @@ func TestOurAnnotationIsNotCounted(t *testing.T) {
 	}
 	plain := account()
 	text, err := inventory.EncodeNodeCards(inventory.NodeCards(p, plain))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	scores, losses := inventory.Tables(plain)
 	tables := make([]string, 2)
 	for i, table := range [][]int64{scores, losses} {
-		if tables[i], err = inventory.EncodeTable(table); err != nil {
-			t.Fatal(err)
-		}
+		tables[i], err = inventory.EncodeTable(table)
+		gputest.Must(t, err)
 	}
 	ours := account(wire.AnnotationNodeCards, text, wire.AnnotationScores, tables[0], wire.AnnotationLosses, tables[1])
 	// And a stale one, of before the pods came, or after some have gone.
 	empty, err := inventory.EncodeNodeCards(inventory.NodeCards(p, gputest.Node(p.Topology)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for name, n := range map[string]*ledger.Node{"a current one": ours, "a stale one": account(wire.AnnotationNodeCards, empty)} {
-		if diff := cmp.Diff(plain.Now().Usage, n.Now().Usage); diff != "" {
-			t.Errorf("usage with %s (-without +with):\n%s", name, diff)
-		}
-		if diff := cmp.Diff(plain.WithoutPods().Usage, n.WithoutPods().Usage); diff != "" {
-			t.Errorf("foreign usage with %s (-without +with):\n%s", name, diff)
-		}
+		gputest.Equal(t, "usage with "+name, plain.Now().Usage, n.Now().Usage)
+		gputest.Equal(t, "foreign usage with "+name, plain.WithoutPods().Usage, n.WithoutPods().Usage)
 	}
 }
 

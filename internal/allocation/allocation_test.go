@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
@@ -33,12 +32,9 @@ func bind(t testing.TB, n *ledger.Node, pod *corev1.Pod) (annotations map[string
 		return nil, false
 	}
 	holding, err := n.Commit(offer, HolderOf(pod), &ask.Request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if annotations, err = Annotations(n, ask, &holding, decided); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
+	annotations, err = Annotations(n, ask, &holding, decided)
+	gputest.Must(t, err)
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
@@ -150,9 +146,7 @@ func TestAnnotations(t *testing.T) {
 				t.Fatal("the pod does not fit")
 			}
 			want := gputest.Pairs(append(tc.want, wire.AnnotationHAMiNode, "n1", wire.AnnotationPredicateTime, "1700000000000000005")...)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("annotations (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "annotations", want, got)
 			checkReadsBack(t, tc.inventory, n, podList(pod))
 		})
 	}
@@ -163,9 +157,7 @@ func TestAnnotations(t *testing.T) {
 func checkReadsBack(t *testing.T, inv *inventory.Inventory, live *ledger.Node, pods []*corev1.Pod) {
 	t.Helper()
 	read, notes := NewNode(inv, pods)
-	if diff := cmp.Diff(live.Now().Usage, read.Now().Usage); diff != "" {
-		t.Errorf("what is booked (-written +read):\n%s", diff)
-	}
+	gputest.Equal(t, "what is booked, written and read", live.Now().Usage, read.Now().Usage)
 	if len(notes) > 0 || len(read.Unknown()) > 0 {
 		t.Errorf("notes %q, unknown %q", notes, read.Unknown())
 	}
@@ -176,9 +168,7 @@ func checkReadsBack(t *testing.T, inv *inventory.Inventory, live *ledger.Node, p
 		}
 		return byHolder
 	}
-	if diff := cmp.Diff(holdings(live), holdings(read)); diff != "" {
-		t.Errorf("holdings (-written +read):\n%s", diff)
-	}
+	gputest.Equal(t, "holdings, written and read", holdings(live), holdings(read))
 }
 
 // Whatever is placed on whatever node reads back as it was booked.

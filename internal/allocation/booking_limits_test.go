@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -214,9 +215,7 @@ func checkBookedOnly(t *testing.T, inv *inventory.Inventory, pod *corev1.Pod, wa
 	t.Helper()
 	n, notes := NewNode(inv, podList(pod))
 	for i, got := range n.Now().Usage {
-		if got != want[i] {
-			t.Errorf("card %d: got %+v, want %+v", i, got, want[i])
-		}
+		gputest.Equal(t, fmt.Sprintf("card %d", i), want[i], got)
 	}
 	if len(notes) > 0 {
 		t.Errorf("notes %q", notes)
@@ -240,9 +239,7 @@ func TestNewNodeSeveralPods(t *testing.T) {
 	}
 
 	n, _ = NewNode(inv, podList(a, lost, b))
-	if got := n.Now().Usage[0]; got != want {
-		t.Errorf("with a lost pod: got %+v, want %+v", got, want)
-	}
+	gputest.Equal(t, "with a lost pod", want, n.Now().Usage[0])
 	if _, refusal := place.Fit(n, gputest.AskSlice(1, 128), &place.Preference{}); refusal.Code != place.Unaccounted {
 		t.Errorf("refusal is %s, want Unaccounted", refusal.Code)
 	}

@@ -60,16 +60,12 @@ func checkBooked(t *testing.T, inv *inventory.Inventory, tc bookCase) {
 			got[i] = u
 		}
 	}
-	if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("booked (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "booked", tc.want, got, cmpopts.EquateEmpty())
 	var want []string
 	for _, note := range tc.wantNotes {
 		want = append(want, "pod default/p on n1: "+note)
 	}
-	if diff := cmp.Diff(want, notes, cmp.Comparer(func(a, b string) bool { return matches(a, b) || matches(b, a) })); diff != "" {
-		t.Errorf("notes (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "notes", want, notes, cmp.Comparer(func(a, b string) bool { return matches(a, b) || matches(b, a) }))
 	if unknown := len(n.Unknown()) > 0; unknown != tc.wantUnknown {
 		t.Errorf("unknown holders %q, want some: %t", n.Unknown(), tc.wantUnknown)
 	}

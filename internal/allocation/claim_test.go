@@ -2,7 +2,6 @@ package allocation
 
 import (
 	"cmp"
-	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -101,14 +100,10 @@ func TestClaimOf(t *testing.T) {
 			}
 			claim, err := ClaimOf(claimNode(cmp.Or(tc.serves, slices)), pod, cmp.Or(tc.container, "c0"))
 			if tc.wantErr != "" {
-				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
-					t.Errorf("got %v, want %q", err, tc.wantErr)
-				}
+				gputest.ErrorHas(t, "ClaimOf", tc.wantErr, err)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if diff := gocmp.Diff(tc.want, claim.Shares); diff != "" || claim.Seats != tc.wantSeats {
 				t.Errorf("seats %t, shares (-want +got):\n%s", claim.Seats, diff)
 			}
@@ -126,17 +121,11 @@ func TestWhatTheAgentSays(t *testing.T) {
 		Node: "n1", Mode: gpu.ModeSGPU, Topology: topology, Cards: status,
 		ForeignSlices: map[gpu.CardID]inventory.ForeignSlice{"GPU-1": {Slices: 2, Compute: 30, Memory: 1000, QoS: gpu.BurstShare}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	n := inventory.ReadInventory(nil, device).NewNode()
-	if n.Paused != "the agent is about to end" {
-		t.Errorf("paused: %q", n.Paused)
-	}
+	gputest.Equal(t, "paused", "the agent is about to end", n.Paused)
 	want := []ledger.Usage{{}, {Slots: 2, Compute: 30, Memory: 1024, QoS: gpu.BurstShare.Set()}}
-	if diff := gocmp.Diff(want, n.WithoutPods().Usage); diff != "" {
-		t.Errorf("foreign usage (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "foreign usage", want, n.WithoutPods().Usage)
 	for _, bad := range []string{`{`, `[{"card":"GPU-1","slices":17}]`, `[{"card":"GPU-1","compute":-1}]`, `[{"card":"GPU-1","memoryMiB":-1}]`, `[{"card":"GPU-1","qosPolicy":"x"}]`} {
 		device.Annotations[wire.AnnotationForeignSlices] = bad
 		if inv := inventory.ReadInventory(nil, device); inv.Problem == nil {

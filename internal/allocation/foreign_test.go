@@ -3,7 +3,6 @@ package allocation
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
@@ -89,12 +88,8 @@ func TestNewNodeForeignUse(t *testing.T) {
 					t.Fatal(inv.Problem)
 				}
 				n, _ := NewNode(inv, tc.pods)
-				if diff := cmp.Diff(tc.want, n.Now().Usage[0]); diff != "" {
-					t.Errorf("from %s: in use (-want +got):\n%s", source, diff)
-				}
-				if diff := cmp.Diff(tc.wantForeign, n.WithoutPods().Usage[0]); diff != "" {
-					t.Errorf("from %s: foreign (-want +got):\n%s", source, diff)
-				}
+				gputest.Equal(t, "from "+source+": in use", tc.want, n.Now().Usage[0])
+				gputest.Equal(t, "from "+source+": foreign", tc.wantForeign, n.WithoutPods().Usage[0])
 			}
 		})
 	}
@@ -109,9 +104,7 @@ func TestNewNodeForeignUseByCard(t *testing.T) {
 		gputest.MakeDevice(gputest.CardInfos(3)...))
 	n, _ := NewNode(inv, nil)
 	want := []ledger.Usage{{}, {Slots: 1, Compute: 20, Memory: 128}}
-	if diff := cmp.Diff(want, n.Now().Usage); diff != "" {
-		t.Errorf("in use (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "in use", want, n.Now().Usage)
 }
 
 // TestBookForeignWithComingPods: a pod that the node does not know of yet hides
@@ -129,11 +122,7 @@ func TestBookForeignWithComingPods(t *testing.T) {
 	n.Book(holding("a"))
 	n.Book(holding("b"))
 	inv.BookForeign(n, holding("a"), holding("b"))
-	if got, want := n.Now().Usage[0], (ledger.Usage{Slots: 3, Compute: 25, Memory: 48<<10 + 8192, QoS: gpu.BestEffort.Set()}); got != want {
-		t.Errorf("in use: %+v, want %+v", got, want)
-	}
+	gputest.Equal(t, "in use", ledger.Usage{Slots: 3, Compute: 25, Memory: 48<<10 + 8192, QoS: gpu.BestEffort.Set()}, n.Now().Usage[0])
 	inv.BookForeign(n, holding("b")) // now the slice is a's
-	if got, want := n.Now().Usage[0], (ledger.Usage{Slots: 2, Compute: 20, Memory: 8192, QoS: gpu.BestEffort.Set()}); got != want {
-		t.Errorf("in use when one of them is there: %+v, want %+v", got, want)
-	}
+	gputest.Equal(t, "in use when one of them is there", ledger.Usage{Slots: 2, Compute: 20, Memory: 8192, QoS: gpu.BestEffort.Set()}, n.Now().Usage[0])
 }

@@ -37,9 +37,7 @@ func FuzzDecodeVendor(f *testing.F) {
 			return
 		}
 		again, err := encodeVendor(n, h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		back, err := decodeVendor(again)
 		checkSameShares(t, lists, back, again, err)
 	})
@@ -158,9 +156,7 @@ func FuzzDecodeKoordinator(f *testing.F) {
 			}
 		}
 		again, err := encodeKoordinator(n, &h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		back, err := decodeKoordinator(again, n)
 		checkSameShares(t, [][]NamedShare{known}, [][]NamedShare{back}, again, err)
 	})

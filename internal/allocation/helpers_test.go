@@ -28,7 +28,5 @@ func matches(got, want string) bool {
 func checkInventory(t *testing.T, inv *inventory.Inventory) {
 	t.Helper()
 	n, _ := NewNode(inv, nil)
-	if err := gputest.CheckNode(n); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, gputest.CheckNode(n))
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestParseLock(t *testing.T) {
@@ -51,9 +52,7 @@ func TestParseLock(t *testing.T) {
 func TestLockFor(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 	lock := allocation.LockFor(pod, time.Date(2026, 1, 2, 20, 0, 0, 999, time.FixedZone("", 8*3600)))
-	if got, want := lock.String(), "2026-01-02T12:00:00Z,ns,p"; got != want {
-		t.Errorf("lock is %q, want %q", got, want)
-	}
+	gputest.Equal(t, "lock", "2026-01-02T12:00:00Z,ns,p", lock.String())
 	if again, err := allocation.ParseLock(lock.String()); err != nil || again != lock {
 		t.Errorf("read back it is %+v (%v), want %+v", again, err, lock)
 	}
@@ -62,9 +61,7 @@ func TestLockFor(t *testing.T) {
 	if !lock.Names(pod) || lock.Names(other) || (allocation.Lock{}).Names(&corev1.Pod{}) {
 		t.Error("a lock names its pod and no other, and one without a name names none")
 	}
-	if got, want := (allocation.Lock{Since: lock.Since}).String(), "2026-01-02T12:00:00Z"; got != want {
-		t.Errorf("a lock without a pod is %q, want %q", got, want)
-	}
+	gputest.Equal(t, "a lock without a pod", "2026-01-02T12:00:00Z", (allocation.Lock{Since: lock.Since}).String())
 }
 
 // FuzzParseLock: whatever is read is written and read again as it was.

@@ -93,9 +93,7 @@ func TestCheckSizeBound(t *testing.T) {
 		most := 0
 		for _, large := range largestNodes() {
 			largest, err := largestAnnotations(large, ask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			most = max(most, bytesOf(largest))
 		}
 		if got := bytesOf(written); got > most {

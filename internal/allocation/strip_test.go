@@ -3,9 +3,8 @@ package allocation
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestStripAllocation(t *testing.T) {
@@ -22,12 +21,8 @@ func TestStripAllocation(t *testing.T) {
 		pod.Annotations[key] = "x"
 	}
 	other := *pod // shares the map
-	if diff := cmp.Diff(forged, Strip(pod)); diff != "" {
-		t.Errorf("stripped (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want.Annotations, pod.Annotations); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "stripped", forged, Strip(pod))
+	gputest.Equal(t, "left", want.Annotations, pod.Annotations)
 	if len(other.Annotations) != len(want.Annotations)+len(forged) {
 		t.Error("another pod's annotations changed")
 	}

@@ -41,9 +41,7 @@ func (w *world) node(t testing.TB, name string, plan *gputest.Plan, mode gpu.Mod
 		})
 	}
 	links, err := inventory.EncodeLinks(gputest.MustTopology(cards, plan.Links))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	device.Annotations[wire.AnnotationLinks] = links
 	w.Nodes = append(w.Nodes, node)
 	w.Devices[name] = cluster.Device{Device: device}

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -228,9 +226,7 @@ func TestPlanted(t *testing.T) {
 			}
 			got := report.Violations[0]
 			want := Finding{Rule: tc.rule, Node: tc.node, Card: tc.card, Pods: tc.pods, Message: got.Message, Index: got.Index}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("finding (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "finding", want, got)
 			for _, part := range tc.message {
 				if !strings.Contains(got.Message, part) {
 					t.Errorf("message %q, want %q in it", got.Message, part)
@@ -318,9 +314,7 @@ func TestNotes(t *testing.T) {
 				t.Errorf("message %q, want %q in it", got.Message, tc.message)
 			}
 			got.Message = ""
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("note (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "note", tc.want, got)
 			if !slices.Contains(Notes(), got.Rule) {
 				t.Errorf("%s is not in the list of notes", got.Rule)
 			}
@@ -337,9 +331,7 @@ func TestCounts(t *testing.T) {
 	w.pod("n2", "web", "cpu: 1", "")
 	w.slice("", "pending", 0, 99, 64)
 	report := w.audit()
-	if diff := cmp.Diff(&Report{Violations: []Finding{}, Notes: []Finding{}, Nodes: 2, Cards: 8, Pods: 2}, report); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "report", &Report{Violations: []Finding{}, Notes: []Finding{}, Nodes: 2, Cards: 8, Pods: 2}, report)
 }
 
 // TestConfirmed: what is seen only once is not reported.
@@ -377,7 +369,5 @@ func TestMessageFor(t *testing.T) {
 	}
 	f := Finding{Pods: []string{"a/p", "a/p-1", "ba/p", "b/q"}, Message: "pod a/p has card 0 to itself, but a/p-1, ba/p (a/p, b/q) are on it: a/p.x, a/p"}
 	const want = "another pod has card 0 to itself, but another pod, another pod (another pod, b/q) are on it: a/p.x, another pod"
-	if got := f.MessageFor("b"); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	gputest.Equal(t, "MessageFor", want, f.MessageFor("b"))
 }

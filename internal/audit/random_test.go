@@ -101,14 +101,10 @@ func randomWorld(t *testing.T, r *rand.Rand) *world {
 			continue
 		}
 		holding, err := nodes[k].Commit(offer, allocation.HolderOf(pod), &ask.Request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		now = now.Add(time.Duration(r.IntN(1000)) * time.Millisecond)
 		annotations, err := allocation.Annotations(nodes[k], ask, &holding, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if pod.Annotations == nil {
 			pod.Annotations = map[string]string{}
 		}

@@ -3,12 +3,14 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // tree is a root with one command that has flags in two groups and in none.
@@ -57,9 +59,7 @@ func run(root *cobra.Command, args ...string) (string, error) {
 // which those were added, and leaves hidden ones out.
 func TestGroups(t *testing.T) {
 	out, err := run(tree(), "rise", "--help")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	_, flags, _ := strings.Cut(out, "\n\n") // the usage line
 	_, flags, _ = strings.Cut(flags, "\n\n")
 	want := `Flags:
@@ -72,9 +72,7 @@ Warm flags:
 Cold flags:
       --autumn   how low
 `
-	if diff := cmp.Diff(want, flags); diff != "" {
-		t.Errorf("help (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "help", want, flags)
 }
 
 func TestFlagErrors(t *testing.T) {
@@ -108,9 +106,7 @@ func TestWordsComplete(t *testing.T) {
 	} {
 		flag, typed, _ := strings.Cut(line, " ")
 		out, err := run(tree(), cobra.ShellCompNoDescRequestCmd, "rise", flag, typed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if !strings.HasPrefix(out, want) {
 			t.Errorf("%s: completed as %q, want %q first", line, out, want)
 		}
@@ -129,9 +125,7 @@ func TestOneOf(t *testing.T) {
 		if err := OneOf("mode", word, modes...); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", word, got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%q", word), want, got)
 	}
 }
 

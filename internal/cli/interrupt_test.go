@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // runAs makes the test binary another program: one of programs.
@@ -40,12 +41,8 @@ func start(t *testing.T, name string) program {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = []string{runAs + "=" + name}
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
+	gputest.Must(t, cmd.Start())
 	p := program{cmd, bufio.NewReader(out)}
 	p.line(t)
 	return p
@@ -54,25 +51,20 @@ func start(t *testing.T, name string) program {
 // line waits for the next line.
 func (p program) line(t *testing.T) {
 	t.Helper()
-	if _, err := p.out.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.out.ReadString('\n')
+	gputest.Must(t, err)
 }
 
 func (p program) signal(t *testing.T, sig os.Signal) {
 	t.Helper()
-	if err := p.Process.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, p.Process.Signal(sig))
 }
 
 // wantInterrupted waits for the end.
 func (p program) wantInterrupted(t *testing.T) {
 	t.Helper()
 	_ = p.Wait() // the exit code is checked below
-	if code := p.ProcessState.ExitCode(); code != cli.ExitInterrupted {
-		t.Errorf("exit code %d, want %d", code, cli.ExitInterrupted)
-	}
+	gputest.Equal(t, "exit code", cli.ExitInterrupted, p.ProcessState.ExitCode())
 }
 
 // drainForEver does not end by itself after a signal.

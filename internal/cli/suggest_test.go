@@ -1,6 +1,10 @@
 package cli
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+)
 
 func TestSuggest(t *testing.T) {
 	there := []string{"trainer-0", "trainer-1", "web", "metax-a"}
@@ -13,11 +17,7 @@ func TestSuggest(t *testing.T) {
 		"unlike":    ": there are metax-a, trainer-0, trainer-1, web",
 	}
 	for word, want := range cases {
-		if got := Suggest(word, there); got != want {
-			t.Errorf("%s: %q, want %q", word, got, want)
-		}
+		gputest.Equal(t, word, want, Suggest(word, there))
 	}
-	if got := Suggest("a", nil); got != ": there are none" {
-		t.Errorf("of nothing: %q", got)
-	}
+	gputest.Equal(t, "of nothing", ": there are none", Suggest("a", nil))
 }

@@ -5,8 +5,9 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestVersion(t *testing.T) {
@@ -14,23 +15,17 @@ func TestVersion(t *testing.T) {
 	command := func() *cobra.Command { return NewVersionCommand("sun", build) }
 
 	table, err := run(command())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := `sun v0.1.0
   commit      abc (modified)
   go          go1.26
   kubernetes  v1.36.3
   platform    linux/amd64
 `
-	if diff := cmp.Diff(want, table); diff != "" {
-		t.Errorf("table (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "table", want, table)
 
 	document, err := run(command(), "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var got Build
 	if err := json.Unmarshal([]byte(document), &got); err != nil || got != build {
 		t.Errorf("JSON %s (%v), want %+v", document, err, build)

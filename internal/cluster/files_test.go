@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const (
@@ -135,22 +136,14 @@ func TestReadFiles(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			objects, err := readText(tc.text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, namesOf(objects)); diff != "" {
-				t.Errorf("read (-want +got):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "read", tc.want, namesOf(objects))
 			if !strings.HasPrefix(tc.text, "{") {
 				return
 			}
 			large, err := readText(tc.text + "\n---\n#" + padding)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(objects, large, cmpopts.IgnoreFields(Objects{}, "VendorPlugin")); diff != "" {
-				t.Errorf("read as a stream (-small +large):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "read as a stream, small and large", objects, large, cmpopts.IgnoreFields(Objects{}, "VendorPlugin"))
 		})
 	}
 }
@@ -209,9 +202,7 @@ func TestReadFilesErrors(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			if err := os.WriteFile("a.yaml", []byte(tc.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, os.WriteFile("a.yaml", []byte(tc.text), 0o600))
 			_, err := ReadFiles([]string{"a.yaml"}, nil)
 			switch {
 			case err == nil:
@@ -226,12 +217,8 @@ func TestReadFilesErrors(t *testing.T) {
 
 func TestReadFilesNamesThem(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("a.yaml", []byte(podText), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir("folder", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile("a.yaml", []byte(podText), 0o600))
+	gputest.Must(t, os.Mkdir("folder", 0o700))
 	cases := map[string]struct {
 		paths []string
 		want  string
@@ -255,32 +242,21 @@ func TestReadFilesNamesThem(t *testing.T) {
 // folders below it on demand only.
 func TestReadFolders(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.MkdirAll("cluster/pods", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.MkdirAll("cluster/pods", 0o700))
 	for path, text := range map[string]string{
 		"cluster/b.yaml": nodeText, "cluster/a.yml": podText, "cluster/c.json": deviceJSON, "cluster/README.md": "no YAML: no: at all",
 		"cluster/pods/z.yaml": strings.ReplaceAll(podText, "p1", "p2"),
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	want := names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"default/p1"}}
 	objects, err := ReadFiles([]string{"cluster"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
-		t.Errorf("read (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "read", want, namesOf(objects))
 	want.Pods = append(want.Pods, "default/p2")
-	if objects, err = ReadFilesBelow([]string{"cluster"}, true, nil); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
-		t.Errorf("read with the folders below (-want +got):\n%s", diff)
-	}
+	objects, err = ReadFilesBelow([]string{"cluster"}, true, nil)
+	gputest.Must(t, err)
+	gputest.Equal(t, "read with the folders below", want, namesOf(objects))
 }
 
 // TestBadDeviceCostsItsNode: whatever a Device holds, reading goes on, and the
@@ -300,9 +276,7 @@ func TestBadDeviceCostsItsNode(t *testing.T) {
 			text := "apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: Device\nmetadata: {name: n1}\n" + tc.device + "\n"
 			for _, node := range []string{"", "---\n" + nodeText} {
 				objects, err := readText(text + node + "---\n" + podText)
-				if err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, err)
 				s := objects.Snapshot()
 				if len(s.Nodes) != 1 || len(s.Pending) != 1 {
 					t.Fatalf("%d nodes and %d pending pods, want one of each", len(s.Nodes), len(s.Pending))
@@ -321,16 +295,10 @@ func TestBadDeviceCostsItsNode(t *testing.T) {
 func TestConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://gpu.example\"}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	config, err := Access{Kubeconfig: path}.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.Host != "https://gpu.example" {
-		t.Errorf("host %q", config.Host)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "host", "https://gpu.example", config.Host)
 	if _, err := (Access{Kubeconfig: path, Context: "y"}).Config(); err == nil || !strings.HasSuffix(err.Error(), "; there are x") {
 		t.Errorf("error %v, want one that says which contexts there are", err)
 	}
@@ -342,9 +310,7 @@ func TestMissingKubeconfig(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("HOME", t.TempDir())
 	there := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(there, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(there, nil, 0o600))
 	list := func(files ...string) string { return strings.Join(files, string(filepath.ListSeparator)) }
 	for name, tc := range map[string]struct {
 		access Access

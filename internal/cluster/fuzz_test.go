@@ -12,20 +12,17 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // addExamples makes every example a seed.
 func addExamples(f *testing.F) {
 	f.Helper()
 	files, err := filepath.Glob("../../examples/*/*.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	gputest.Must(f, err)
 	for _, file := range append(files, "../../examples/cluster.yaml") {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		gputest.Must(f, err)
 		f.Add(text)
 	}
 }
@@ -73,9 +70,7 @@ func FuzzReadFiles(f *testing.F) {
 			}
 			n := snapshot.Nodes[i]
 			h, err := n.Commit(offer, allocation.HolderOf(pod), &ask.Request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			for c := range h.Cards().All() {
 				if u := n.Now().Usage[c]; u.Memory > n.Topology().Card(c).Memory || u.Compute > gpu.FullCompute {
 					t.Fatalf("card %d of %s is booked beyond what it has: %+v", c, n.Name, u)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // fakes are the two clients of a cluster with a node, two pods and two Devices,
@@ -69,13 +69,9 @@ func (f fakes) refuse(resource string, err error) {
 func TestReadClients(t *testing.T) {
 	f := newFakes()
 	objects, err := f.client().Read(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1", "b/p2"}}
-	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
-		t.Errorf("read (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "read", want, namesOf(objects))
 	s := objects.Snapshot()
 	sound, broken := s.Nodes[0], s.Nodes[1]
 	if sound.Problem != nil || sound.Topology().Len() != 1 {
@@ -95,23 +91,15 @@ func TestReadClientsWithoutRights(t *testing.T) {
 	}
 	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1", "b/p2"}, Notes: []string{quotasForbidden, namespacesForbidden}}
 	objects, err := f.client().Read(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
-		t.Errorf("read (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "read", want, namesOf(objects))
 	w, err := NewWatcher(t.Context(), f.client(), inventory.VendorPlugin{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	want.Pods = []string{"a/p1"}
 	err = w.Run(ctx, func(s Sight) error {
-		if diff := cmp.Diff(want, namesOf(s.Objects)); diff != "" {
-			t.Errorf("watched (-want +got):\n%s", diff)
-		}
+		gputest.Equal(t, "watched", want, namesOf(s.Objects))
 		cancel()
 		return nil
 	})
@@ -190,17 +178,11 @@ func TestReadHTTP(t *testing.T) {
 	defer server.Close()
 
 	client, err := NewClient(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	objects, err := client.Read(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := names{Nodes: []string{"n1"}, Pods: []string{"a/p1", "b/p2"}, Quotas: []string{"a/budget"}, Namespaces: []string{"a"}}
-	if diff := cmp.Diff(want, namesOf(objects)); diff != "" {
-		t.Errorf("read (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "read", want, namesOf(objects))
 
 	server.Close()
 	if _, err := client.Read(t.Context(), ""); err == nil || !strings.HasPrefix(err.Error(), "list nodes: ") {

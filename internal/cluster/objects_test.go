@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestSnapshot(t *testing.T) {
@@ -59,12 +59,8 @@ func TestSnapshot(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			objects, err := readText(strings.Join(tc.docs, "---\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, stateOf(t, objects.Snapshot())); diff != "" {
-				t.Errorf("snapshot (-want +got):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "snapshot", tc.want, stateOf(t, objects.Snapshot()))
 		})
 	}
 }
@@ -123,12 +119,8 @@ func TestSnapshotReadsAsScheduler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects, err := readText(strings.Join(tt.docs, "---\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := objects.VendorPlugin.Set(tt.selector); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
+			gputest.Must(t, objects.VendorPlugin.Set(tt.selector))
 			objects.Live = !tt.files
 			n := objects.Snapshot().Nodes[0]
 			if got := n.Topology().Len(); n.Problem != nil || got != tt.cards || (n.Paused != "") != tt.paused {

@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const examples = "../../examples/"
@@ -62,9 +63,7 @@ func exampleDocuments(t *testing.T) []document {
 	t.Helper()
 	docs := readDocuments(t, examples+"cluster.yaml")
 	paths, err := filepath.Glob(examples + "*/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for i, path := range paths {
 		for _, d := range readDocuments(t, path) {
 			if !d.pending() {
@@ -80,9 +79,7 @@ func exampleDocuments(t *testing.T) []document {
 func readDocuments(t *testing.T, path string) []document {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var docs []document
 	for part := range strings.SplitSeq(string(text), "\n---\n") {
 		var d document
@@ -131,23 +128,17 @@ func placeDocuments(t *testing.T, docs []document) outcome {
 	var text strings.Builder
 	for _, d := range docs {
 		part, err := json.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		text.WriteString("---\n" + string(part) + "\n")
 	}
 	objects, err := cluster.ReadFiles([]string{"-"}, strings.NewReader(text.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	s := objects.Snapshot()
 	if len(s.Notes) > 0 {
 		t.Fatalf("notes: %q", s.Notes)
 	}
 	placements, err := view.Place(s, view.PlaceOptions{Now: func() time.Time { return time.Unix(0, 0) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	booked := map[string][]ledger.Holding{}
 	for _, n := range s.Nodes {
 		booked[n.Name] = n.Holdings()

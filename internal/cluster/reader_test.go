@@ -58,9 +58,7 @@ func TestObjects(t *testing.T) {
 	}
 	c.filled = true
 	o, err := r.Objects()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var names []string
 	for _, pod := range o.Pods {
 		names = append(names, pod.Name)
@@ -99,9 +97,7 @@ func quotaOn(name corev1.ResourceName) *corev1.ResourceQuota {
 
 func TestOnChange(t *testing.T) {
 	c, changes := &objectsInformer{}, 0
-	if err := c.reader().OnChange(func() { changes++ }); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, c.reader().OnChange(func() { changes++ }))
 	with, without := gputest.MakePod("p").App("sgpu: 1").Obj(), gputest.MakePod("p").App("cpu: 1").Obj()
 	cases := []struct {
 		name string

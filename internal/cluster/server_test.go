@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var (
@@ -129,9 +131,7 @@ func TestAskServers(t *testing.T) {
 	s.Start()
 	defer s.Close()
 	got, err := AskServer(t.Context(), &rest.Config{Host: s.URL}, 6, pods, claims)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if got.Version.String() != "1.33" || got.Newest.String() != "1.34" || !got.Serves(pods) || got.Serves(claims) {
 		t.Errorf("%s to %s, serves %v; want 1.33 to 1.34 and pods only", got.Version, got.Newest, got.Served.UnsortedList())
 	}
@@ -153,15 +153,11 @@ func onConnection(n *atomic.Int64) func(context.Context, net.Conn) context.Conte
 // on that pod.
 func TestServerTooOld(t *testing.T) {
 	name, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	before := namespaceFile
 	t.Cleanup(func() { namespaceFile = before })
 	namespaceFile = filepath.Join(t.TempDir(), "namespace")
-	if err := os.WriteFile(namespaceFile, []byte("daybreak-system"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(namespaceFile, []byte("daybreak-system"), 0o600))
 	var events []corev1.Event
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Method + " " + r.URL.Path {
@@ -170,9 +166,7 @@ func TestServerTooOld(t *testing.T) {
 			_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"uid":"u1"}}`))
 		case "POST /api/v1/namespaces/daybreak-system/events":
 			var e corev1.Event
-			if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
-				t.Error(err)
-			}
+			gputest.Check(t, json.NewDecoder(r.Body).Decode(&e))
 			events = append(events, e)
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(e)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,9 +28,7 @@ import (
 func withLeases(t *testing.T, leases ...string) *Snapshot {
 	t.Helper()
 	o, err := readText(manifest.Join(leases...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return o.Snapshot()
 }
 
@@ -78,9 +75,7 @@ func TestQuotaKeys(t *testing.T) {
 		`"a":{"quotaKeys":"warn"},"b":{"quotaKeys":"warn"}`:   quota.Warn,
 		`"a":{"quotaKeys":"off"},"b":{"quotaKeys":"enforce"}`: quota.Enforce,
 	} {
-		if got := withLeases(t, manifest.Lease("scheduler", `"profiles":{`+profiles+`}`)).QuotaKeys(); got != want {
-			t.Errorf("%s: QuotaKeys() = %s, want %s", profiles, got, want)
-		}
+		gputest.Equal(t, profiles+": QuotaKeys()", want, withLeases(t, manifest.Lease("scheduler", `"profiles":{`+profiles+`}`)).QuotaKeys())
 	}
 }
 
@@ -123,9 +118,7 @@ func TestUnknownSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := withLeases(t, tc.leases...)
-			if diff := cmp.Diff(tc.want, s.Notes); diff != "" {
-				t.Errorf("notes (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "notes", tc.want, s.Notes)
 			_, profiles := s.Profiles()
 			_, policy := s.Policy(&corev1.Pod{})
 			known := len(tc.leases) > 0 && !slices.ContainsFunc(tc.want, func(note string) bool { return strings.Contains(note, "scheduler's") })
@@ -145,9 +138,7 @@ func TestUnknownSettings(t *testing.T) {
 func TestPosing(t *testing.T) {
 	scheduler, manager := manifest.Lease("scheduler", `"profiles":{"x":{}}`), manifest.Lease("manager", `"toleratedTaint":"a:NoSchedule"`)
 	o, err := readText(manifest.Join(strings.ReplaceAll(scheduler, "kube-system", "tenant"), strings.ReplaceAll(manager, wire.Namespace, "tenant")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, own := range []bool{false, true} {
 		if own {
 			o.VendorPlugin.Daybreak = "tenant"
@@ -170,9 +161,7 @@ func TestForbiddenLeases(t *testing.T) {
 		f := newFakes()
 		f.typed.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
 		o, err := f.client().Read(t.Context(), "gpus")
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		o.VendorPlugin.Daybreak = "gpus"
 		for _, note := range []string{
 			"the manager's settings are unknown: Lease gpus/daybreak-manager " + want,
@@ -219,9 +208,7 @@ func TestReaderFollowsSettings(t *testing.T) {
 	f, changes := newFakes(), 0
 	c := &objectsInformer{filled: true}
 	r := NewReader(Informers{Nodes: c, Pods: c, Devices: c}, inventory.VendorPlugin{})
-	if err := r.OnChange(func() { changes++ }); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.OnChange(func() { changes++ }))
 	if _, err := r.Objects(); !errors.Is(err, ErrStarting) {
 		t.Errorf("before the Leases are read: %v", err)
 	}
@@ -255,9 +242,7 @@ func TestQuotaEverywhere(t *testing.T) {
 			t.Errorf("%s without the label: enforced everywhere", part)
 		}
 		pod.Labels[wire.LabelQuota] = wire.QuotaEnforced
-		if got := o.Snapshot().QuotaEverywhere(); got != want {
-			t.Errorf("%s with the label: enforced everywhere is %v, want %v", part, got, want)
-		}
+		gputest.Equal(t, part+" with the label: enforced everywhere", want, o.Snapshot().QuotaEverywhere())
 		pod.Namespace = "tenant"
 		if o.Snapshot().QuotaEverywhere() {
 			t.Errorf("a tenant's pod with the labels of the %s: enforced everywhere", part)

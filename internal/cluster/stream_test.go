@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestStreamErrors: an error in a large file has the words of one in a small
@@ -49,9 +51,7 @@ func TestHugeExponents(t *testing.T) {
 		"Node": {node, "Node: status.capacity[cpu]: " + sentence},
 	} {
 		asYAML, err := yaml.JSONToYAML([]byte(tt.text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		for form, text := range map[string]string{"JSON": tt.text, "YAML": string(asYAML), "large JSON": `{"items":[` + tt.text + `]}` + padding} {
 			if _, err := readText(text); err == nil || !strings.HasSuffix(err.Error(), tt.want) {
 				t.Errorf("%s in %s: error %v, want %q", name, form, err, tt.want)
@@ -67,9 +67,7 @@ func TestHugeExponents(t *testing.T) {
 	}
 	f := newFakes()
 	var live unstructured.Unstructured
-	if err := live.UnmarshalJSON([]byte(strings.Replace(device, `"n1"`, `"n3"`, 1))); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, live.UnmarshalJSON([]byte(strings.Replace(device, `"n1"`, `"n3"`, 1))))
 	if _, err := f.dynamic.Resource(devices).Create(t.Context(), &live, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

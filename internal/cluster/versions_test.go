@@ -3,9 +3,10 @@ package cluster
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestComponentVersions(t *testing.T) {
@@ -31,7 +32,5 @@ func TestComponentVersions(t *testing.T) {
 	want := []ComponentVersion{
 		{"scheduler", "v0.3.0", 1}, {"manager", "v0.3.0", 1}, {"agent", "v0.1.0", 1}, {"agent", "v0.2.0", 2},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("versions (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "versions", want, got)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // apiServer is an HTTP server with nodes and an empty list of pods, behind a line
@@ -80,9 +81,7 @@ func (s *apiServer) listen(t *testing.T, address string) {
 	t.Helper()
 	var config net.ListenConfig
 	line, err := config.Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	s.line = line
 	ctx := t.Context()
 	go func() {
@@ -169,13 +168,9 @@ func TestWatcherLosesConnection(t *testing.T) {
 			s := newAPIServer(t, "n1")
 			ctx, cancel := context.WithCancel(t.Context())
 			client, err := NewClient(&rest.Config{Host: "http://" + s.line.Addr().String()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			w, err := NewWatcher(ctx, client, inventory.VendorPlugin{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			shown, done := make(chan Sight), make(chan error, 1)
 			go func() {
 				done <- w.Run(ctx, func(s Sight) error {
@@ -239,9 +234,7 @@ func TestWatcherLosesConnection(t *testing.T) {
 func TestPing(t *testing.T) {
 	s := newAPIServer(t)
 	client, err := NewClient(&rest.Config{Host: s.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for code, want := range map[int]bool{
 		http.StatusOK: true, http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusNotFound: true,
 		http.StatusInternalServerError: false, http.StatusServiceUnavailable: false,

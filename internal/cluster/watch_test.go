@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,9 +24,7 @@ func TestWatcher(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w, err := NewWatcher(ctx, f.client(), inventory.VendorPlugin{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	shown, done := make(chan names, 100), make(chan error, 1)
 	go func() {
 		done <- w.Run(ctx, func(s Sight) error {
@@ -36,17 +33,12 @@ func TestWatcher(t *testing.T) {
 		})
 	}()
 	want := names{Nodes: []string{"n1"}, Devices: []string{"n1", "n2"}, Pods: []string{"a/p1"}}
-	if diff := cmp.Diff(want, <-shown); diff != "" {
-		t.Errorf("at first (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "at first", want, <-shown)
 	pod := gputest.MakePod("new").App("sgpu: 1").Obj()
 	pod.Namespace = "a"
-	if _, err := f.typed.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.dynamic.Resource(devices).Delete(ctx, "n2", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.typed.CoreV1().Pods("a").Create(ctx, pod, metav1.CreateOptions{})
+	gputest.Must(t, err)
+	gputest.Must(t, f.dynamic.Resource(devices).Delete(ctx, "n2", metav1.DeleteOptions{}))
 	want = names{Nodes: []string{"n1"}, Devices: []string{"n1"}, Pods: []string{"a/new", "a/p1"}}
 	timeout := time.After(30 * time.Second)
 	for {
@@ -77,9 +69,7 @@ func TestWatcherFindsDefinition(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w, err := NewWatcher(ctx, f.client(), inventory.VendorPlugin{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var last *Objects
 	err = w.Run(ctx, func(s Sight) error {
 		last = s.Objects

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
@@ -89,12 +90,8 @@ func TestExpandWorkloads(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			objects, err := completed(tc.docs...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, namesOf(objects).Pods); diff != "" {
-				t.Errorf("pods (-want +got):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "pods", tc.want, namesOf(objects).Pods)
 		})
 	}
 }
@@ -102,14 +99,10 @@ func TestExpandWorkloads(t *testing.T) {
 // TestDaemonIsPinned: a pod of a DaemonSet may use its own node alone.
 func TestDaemonIsPinned(t *testing.T) {
 	objects, err := completed(workload("DaemonSet", "probe", "TEMPLATE"), nodeText, strings.ReplaceAll(nodeText, "n1", "n2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	filter := NewNodeFilter(objects.Pods[1])
 	for i, want := range []bool{false, true} {
-		if got := filter.Exclusion(&Facts{Name: objects.Nodes[i].Name, Node: objects.Nodes[i]}).Kind == 0; got != want {
-			t.Errorf("%s may use %s: %v, want %v", objects.Pods[1].Name, objects.Nodes[i].Name, got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%s may use %s", objects.Pods[1].Name, objects.Nodes[i].Name), want, filter.Exclusion(&Facts{Name: objects.Nodes[i].Name, Node: objects.Nodes[i]}).Kind == 0)
 	}
 }
 
@@ -136,9 +129,7 @@ func TestWorkloadsThatCanNotBeExpanded(t *testing.T) {
 func TestWorkloadsThatAreNotExpanded(t *testing.T) {
 	text := manifest.Join(workload("Job", "train", "TEMPLATE"), strings.ReplaceAll(workload("Job", "eval", "TEMPLATE"), "namespace: team}", "namespace: team, uid: u}"), nodeText)
 	objects, err := ReadFiles([]string{"-"}, strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	s := objects.Snapshot()
 	want := []string{"standard input, document 1: passed over Job train: only daybreak place makes pods of it"}
 	if diff := cmp.Diff(want, s.Notes); diff != "" || len(s.Pending) > 0 {
@@ -168,9 +159,7 @@ func TestPriorityClasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects, err := completed(tc.docs...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			p := objects.Pods[0]
 			var got int32
 			if p.Spec.Priority != nil {
@@ -202,9 +191,7 @@ reason: Preempted
 note: Preempted by pod u1 on node n1
 eventTime: "2026-03-15T12:00:01.000000Z"
 `)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var got []string
 	for _, e := range objects.Events {
 		got = append(got, fmt.Sprintf("%s %s/%s %s %q %d %q %s", e.Kind, e.Namespace, e.Name, e.Reason, e.Message, e.Count, e.Related, e.Last.UTC().Format("15:04:05")))
@@ -213,7 +200,5 @@ eventTime: "2026-03-15T12:00:01.000000Z"
 		`ReplicaSet team/web-5d FailedCreate "denied" 12 "" 12:00:00`,
 		`Pod team/victim Preempted "Preempted by pod u1 on node n1" 1 "u1" 12:00:01`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "events", want, got)
 }

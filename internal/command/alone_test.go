@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // serve starts an API server and returns its address and a kubeconfig whose context
@@ -26,9 +27,7 @@ func serve(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) (s
 	t.Cleanup(server.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + server.URL + `"}}], contexts: [{name: x, context: {cluster: c, namespace: team-a}}], current-context: x}`
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(kubeconfig, []byte(text), 0o600))
 	return server, kubeconfig
 }
 

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
@@ -25,17 +24,13 @@ func noon() time.Time { return time.Date(2026, time.March, 15, 12, 0, 0, 0, time
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatalf("%v (go test -update writes it)", err)
 	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got), go test -update if it is right:\n%s", path, diff)
-	}
+	gputest.Equal(t, path+", go test -update if it is right", string(want), got)
 }
 
 // place runs the command at noon and returns what it prints. The answer may be
@@ -55,9 +50,7 @@ func (o *placeOptions) place(t *testing.T, stdin string) (stdout, stderr string,
 func snapshot(t *testing.T, docs ...string) *cluster.Snapshot {
 	t.Helper()
 	objects, err := cluster.ReadFiles([]string{"-"}, strings.NewReader(documents(docs...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return objects.Snapshot()
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestCompletionIsBounded: of a large cluster only the first names are sent. An
@@ -33,9 +34,7 @@ func TestCompletionIsBounded(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"continue":"more"},"items":[%s]}`, strings.Join(items, ","))
 	})
 	client, err := cluster.NewClient(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	names, err := client.Names(t.Context(), "pods", "team-a")
 	if err != nil || len(names) != 500 || sent != 500 {
 		t.Errorf("%d names of %d sent (%v), want 500", len(names), sent, err)
@@ -53,9 +52,7 @@ func TestCompleteFromCluster(t *testing.T) {
 		_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`)
 	})
 	cmd := NewExplainCommand()
-	if err := cmd.ParseFlags([]string{"--kubeconfig", kubeconfig}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, cmd.ParseFlags([]string{"--kubeconfig", kubeconfig}))
 	cmd.SetContext(t.Context())
 	if got, _ := cmd.ValidArgsFunction(cmd, nil, ""); !cmp.Equal([]string{"a", "b"}, got) {
 		t.Errorf("pods %v, want those of the context's namespace", got)
@@ -63,16 +60,12 @@ func TestCompleteFromCluster(t *testing.T) {
 	if got, _ := cmd.ValidArgsFunction(cmd, []string{"a"}, ""); len(got) > 0 {
 		t.Errorf("a second pod is offered: %v", got)
 	}
-	if err := cmd.ParseFlags([]string{"-f", exampleCluster}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, cmd.ParseFlags([]string{"-f", exampleCluster}))
 	if got, _ := cmd.ValidArgsFunction(cmd, nil, ""); len(got) > 0 {
 		t.Errorf("%v for a pod of the files, want nothing", got)
 	}
 	cmd = NewExplainCommand()
-	if err := cmd.ParseFlags([]string{"--kubeconfig", kubeconfig}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, cmd.ParseFlags([]string{"--kubeconfig", kubeconfig}))
 	cmd.SetContext(t.Context())
 	server.Close()
 	if got, directive := cmd.ValidArgsFunction(cmd, nil, ""); len(got) > 0 || directive != cobra.ShellCompDirectiveNoFileComp {

@@ -3,23 +3,22 @@ package command
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestDocs: what the pages on the command line show is what the commands print.
 func TestDocs(t *testing.T) {
 	for _, page := range []string{"cli.md", "zh/cli.md"} {
 		text, err := os.ReadFile("../../docs/" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		checkShown(t, page, string(text), "status", "explain", "audit", "place")
 	}
 }
@@ -36,9 +35,7 @@ func checkShown(t *testing.T, page, text string, want ...string) {
 			continue
 		}
 		shown[strings.Fields(args)[0]] = true
-		if diff := cmp.Diff(printed, runCommand(t, args)); diff != "" {
-			t.Errorf("%s shows another answer to %q (-shown +printed):\n%s", page, command, diff)
-		}
+		gputest.Equal(t, fmt.Sprintf("the answer to %q in %s", command, page), printed, runCommand(t, args))
 	}
 	for _, command := range want {
 		if !shown[command] {

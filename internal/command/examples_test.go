@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const (
@@ -85,9 +85,7 @@ func on(compute int32, mib int64, indices ...int) []view.Card {
 
 func TestExamples(t *testing.T) {
 	names := exampleNames(t)
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(whereExamplesGo)), names); diff != "" {
-		t.Errorf("examples (-expected in the test +there):\n%s", diff)
-	}
+	gputest.Equal(t, "examples expected and there", slices.Sorted(maps.Keys(whereExamplesGo)), names)
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			file := examples + name + ".yaml"
@@ -100,12 +98,8 @@ func TestExamples(t *testing.T) {
 
 			got := onlyPlacement(t, stdout)
 			want := whereExamplesGo[name]
-			if got.Node != want.node {
-				t.Errorf("node %q, want %q", got.Node, want.node)
-			}
-			if diff := cmp.Diff(want.cards, cardsIn(got), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(view.Card{}, "UUID")); diff != "" {
-				t.Errorf("cards (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "node", want.node, got.Node)
+			gputest.Equal(t, "cards", want.cards, cardsIn(got), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(view.Card{}, "UUID"))
 			checkIdentities(t, got)
 			if given, n := len(slices.Concat(cardsIn(got)...)), asked(t, file); given != n || n == 0 {
 				t.Errorf("%d cards, the pod asks for %d", given, n)
@@ -115,9 +109,7 @@ func TestExamples(t *testing.T) {
 }
 
 func TestExamplesHaveGoldenFiles(t *testing.T) {
-	if diff := cmp.Diff(exampleNames(t), namesIn(t, exampleAnswers, ".json")); diff != "" {
-		t.Errorf("examples and golden files (-example +golden):\n%s", diff)
-	}
+	gputest.Equal(t, "examples and golden files", exampleNames(t), namesIn(t, exampleAnswers, ".json"))
 }
 
 // TestExampleFolders: a folder of pods can be applied as a whole, and all of them
@@ -134,9 +126,7 @@ func TestExampleFolders(t *testing.T) {
 		files = append(files, examples+name)
 	}
 	objects, err := cluster.ReadFiles(files, nil) // fails when a name comes twice
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if len(objects.Pods) != len(files) || len(objects.Notes) > 0 {
 		t.Errorf("%d pods and %v in %d files", len(objects.Pods), objects.Notes, len(files))
 	}
@@ -146,18 +136,12 @@ func TestExampleFolders(t *testing.T) {
 // links, and the text of the annotation, in step with the code that reads them.
 func TestExampleClusterLinks(t *testing.T) {
 	objects, err := cluster.ReadFiles([]string{exampleCluster}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, inv := range objects.Snapshot().Inventories {
 		device := objects.Devices[inv.Name]
 		text, err := inventory.EncodeLinks(inv.Topology)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(text, device.Annotations[wire.AnnotationLinks]); diff != "" {
-			t.Errorf("%s: links (-encoded +written):\n%s", inv.Name, diff)
-		}
+		gputest.Must(t, err)
+		gputest.Equal(t, inv.Name+": links, encoded and written", text, device.Annotations[wire.AnnotationLinks])
 		for i := range device.Spec.Devices {
 			zone, _ := inv.Topology.ZoneOf(i)
 			if label := device.Spec.Devices[i].Labels[wire.LabelLinkZone]; label != strconv.Itoa(zone) {
@@ -172,9 +156,7 @@ func TestExampleClusterLinks(t *testing.T) {
 func TestExamplesReadme(t *testing.T) {
 	for _, page := range []string{"README.md", "README.zh.md"} {
 		text, err := os.ReadFile(examples + page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		readme := string(text)
 		err = filepath.WalkDir(examples, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
@@ -186,9 +168,7 @@ func TestExamplesReadme(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		checkShown(t, page, readme, "place")
 	}
 }
@@ -220,9 +200,7 @@ func namesIn(t *testing.T, folder, ending string) []string {
 func onlyPlacement(t *testing.T, text string) *view.Placement {
 	t.Helper()
 	var got view.Placements
-	if err := json.Unmarshal([]byte(text), &got); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal([]byte(text), &got))
 	if len(got.Pods) != 1 {
 		t.Fatalf("an answer about %d pods, want 1", len(got.Pods))
 	}
@@ -247,9 +225,7 @@ func checkIdentities(t *testing.T, p *view.Placement) {
 		Compute int32  `json:"compute"`
 		VRam    int64  `json:"vRam"`
 	}
-	if err := json.Unmarshal([]byte(p.Annotations["metax-tech.com/gpu-devices-allocated"]), &named); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal([]byte(p.Annotations["metax-tech.com/gpu-devices-allocated"]), &named))
 	if len(named) != len(p.Containers) {
 		t.Fatalf("the annotation names %d containers, want %d", len(named), len(p.Containers))
 	}
@@ -274,9 +250,7 @@ func checkIdentities(t *testing.T, p *view.Placement) {
 func asked(t *testing.T, file string) int {
 	t.Helper()
 	objects, err := cluster.ReadFiles([]string{file}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	n := int64(0)
 	for _, c := range objects.Pods[0].Spec.Containers {
 		for _, name := range []corev1.ResourceName{"metax-tech.com/gpu", "metax-tech.com/sgpu"} {

@@ -18,6 +18,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var mix = source{files: []string{exampleCluster, "testdata/mix.yaml"}}
@@ -98,9 +99,7 @@ func TestContracts(t *testing.T) {
 		"audit.json": "pods cards" + findings + "node" + findings + "card" + findings + "rule" + findings + "pods" + findings + "message",
 	} {
 		text, err := os.ReadFile("testdata/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		for path := range strings.FieldsSeq(paths) {
 			if !has(decode(t, string(text)), strings.Split(path, ".")) {
 				t.Errorf("%s: no field %s", file, path)
@@ -146,14 +145,10 @@ func TestPluginFlags(t *testing.T) {
 	o := placeOptions{}
 	cmd := &cobra.Command{}
 	o.register(cmd)
-	if err := cmd.ParseFlags([]string{"-f", "-", "--vendor-namespace=gpus", "--daybreak-namespace=apps", "--vendor-plugin-selector=app=x"}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, cmd.ParseFlags([]string{"-f", "-", "--vendor-namespace=gpus", "--daybreak-namespace=apps", "--vendor-plugin-selector=app=x"}))
 	for name, read := range map[string]func(context.Context, io.Reader) (*cluster.Objects, error){"status": o.source.read, "place": o.read} {
 		objects, err := read(t.Context(), strings.NewReader("{apiVersion: v1, kind: Node, metadata: {name: n1}}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if p := &objects.VendorPlugin; p.Namespace != "gpus" || p.Daybreak != "apps" || p.String() != "app=x" {
 			t.Errorf("%s: vendor's namespace %q, Daybreak's %q, labels %q", name, p.Namespace, p.Daybreak, p)
 		}

@@ -56,13 +56,9 @@ func hostileDump(t *testing.T) string {
 	device("sound", hostile.Sound("sound"))
 	pod(gputest.MakePod("waits").App("gpu: 16"))
 	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	path := filepath.Join(t.TempDir(), "dump.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 

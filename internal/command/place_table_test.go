@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestTable keeps what people see: the table, and below it what goes to
@@ -33,9 +35,7 @@ func TestTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := placeOptions{source: source{files: tc.files}, format: format{output: "table"}}
 			stdout, stderr, ok := o.place(t, tc.stdin)
-			if ok != tc.wantOK {
-				t.Errorf("ok is %v, want %v", ok, tc.wantOK)
-			}
+			gputest.Equal(t, "ok", tc.wantOK, ok)
 			golden(t, "testdata/"+name+".txt", stdout+"--- stderr\n"+stderr)
 			if strings.Contains(stdout, " \n") {
 				t.Errorf("a line ends in blanks: %q", stdout)

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPlaceJSON asks for an answer with a pod of each kind, and compares it with
@@ -56,12 +56,8 @@ func TestPlaceJSON(t *testing.T) {
 	if ok {
 		t.Error("the answer is yes, want no: two pods have no place")
 	}
-	if stderr != "" {
-		t.Errorf("on stderr: %q", stderr)
-	}
-	if diff := cmp.Diff(decode(t, want), elide(decode(t, stdout))); diff != "" {
-		t.Errorf("answer (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "on stderr", "", stderr)
+	gputest.Equal(t, "answer", decode(t, want), elide(decode(t, stdout)))
 }
 
 // decode decodes a text that must be one JSON document and nothing else.
@@ -117,12 +113,8 @@ func TestPlaceJSONWithoutPods(t *testing.T) {
 	if !ok {
 		t.Error("the answer is no")
 	}
-	if diff := cmp.Diff(map[string]any{"apiVersion": "daybreak-gpu.io/v1", "kind": "Placements", "pods": []any{}}, decode(t, stdout)); diff != "" {
-		t.Errorf("answer (-want +got):\n%s", diff)
-	}
-	if want := "note: no pod to place: a pod to place has no spec.nodeName\n"; stderr != want {
-		t.Errorf("on stderr: %q, want %q", stderr, want)
-	}
+	gputest.Equal(t, "answer", map[string]any{"apiVersion": "daybreak-gpu.io/v1", "kind": "Placements", "pods": []any{}}, decode(t, stdout))
+	gputest.Equal(t, "on stderr", "note: no pod to place: a pod to place has no spec.nodeName\n", stderr)
 }
 
 // TestPlaceJSONKeepsCharacters: what a user wrote is found again as it was.
@@ -142,14 +134,10 @@ func TestPlaceIsRepeatable(t *testing.T) {
 	for _, hour := range []int{1, 2} {
 		o := placeOptions{source: source{files: []string{"-"}}, format: format{output: "json"}, now: func() time.Time { return noon().Add(time.Duration(hour) * time.Hour) }}
 		var out bytes.Buffer
-		if err := o.run(t.Context(), strings.NewReader(input), &out, io.Discard); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, o.run(t.Context(), strings.NewReader(input), &out, io.Discard))
 		answers = append(answers, out.String())
 	}
-	if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
-		t.Errorf("two runs (-first +second):\n%s", diff)
-	}
+	gputest.Equal(t, "two runs", answers[0], answers[1])
 	if want := `"metax-tech.com/predicate-time": "1773568800000000000"`; !strings.Contains(answers[0], want) {
 		t.Errorf("the answer is without %s: %s", want, answers[0])
 	}
@@ -162,9 +150,7 @@ func TestPlaceWorkloads(t *testing.T) {
 	o := placeOptions{source: source{files: []string{"-"}}, format: format{output: "json"}}
 	stdout, stderr, ok := o.place(t, documents(deployment, device("n1", 2, "8Gi")))
 	var got view.Placements
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal([]byte(stdout), &got))
 	var nodes []string
 	for i := range got.Pods {
 		nodes = append(nodes, got.Pods[i].Name+" "+got.Pods[i].Node)
@@ -188,13 +174,9 @@ func TestAddLive(t *testing.T) {
 
 	t.Run("running pods are added, waiting ones are not", func(t *testing.T) {
 		objects := &cluster.Objects{Pods: []*corev1.Pod{named("asked", ""), named("waits", "")}}
-		if err := addLive(objects, live); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, addLive(objects, live))
 		want := &cluster.Objects{Nodes: []*corev1.Node{node}, Pods: []*corev1.Pod{named("asked", ""), named("waits", ""), named("runs", "n1")}}
-		if diff := cmp.Diff(want, objects, cmpopts.IgnoreFields(cluster.Objects{}, "VendorPlugin")); diff != "" {
-			t.Errorf("objects (-want +got):\n%s", diff)
-		}
+		gputest.Equal(t, "objects", want, objects, cmpopts.IgnoreFields(cluster.Objects{}, "VendorPlugin"))
 	})
 	t.Run("a pod that runs can't be placed again", func(t *testing.T) {
 		err := addLive(&cluster.Objects{Pods: []*corev1.Pod{named("runs", "")}}, live)
@@ -218,7 +200,5 @@ func TestPlaceWithAmounts(t *testing.T) {
 		}
 		answers = append(answers, stdout)
 	}
-	if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
-		t.Errorf("(-without +with amounts):\n%s", diff)
-	}
+	gputest.Equal(t, "answers without and with amounts", answers[0], answers[1])
 }

@@ -3,17 +3,18 @@ package command
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestScreenElsewhere: where there is no terminal, a text is printed when it
@@ -22,14 +23,10 @@ func TestScreenElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out)
 	for i, line := range []string{"one", "one", "two"} {
-		if err := s.show(func(int, int) []string { return []string{line} }, noon().Add(time.Duration(i)*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, s.show(func(int, int) []string { return []string{line} }, noon().Add(time.Duration(i)*time.Second)))
 	}
 	s.close()
-	if want := "one\n\n12:00:02\ntwo\n"; out.String() != want {
-		t.Errorf("printed %q, want %q", out.String(), want)
-	}
+	gputest.Equal(t, "printed", "one\n\n12:00:02\ntwo\n", out.String())
 }
 
 // TestPage: what is drawn over the text before has no more lines than the
@@ -48,9 +45,7 @@ func TestPage(t *testing.T) {
 		{[]string{"first", "second"}, 0, home + clearLine + "..." + clearBelow},
 		{[]string{"only"}, 1, home + clearLine + "only" + clearBelow},
 	} {
-		if got := page(tc.lines, tc.height); got != tc.want {
-			t.Errorf("%q on %d lines: %q, want %q", tc.lines, tc.height, got, tc.want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%q on %d lines", tc.lines, tc.height), tc.want, page(tc.lines, tc.height))
 	}
 }
 
@@ -125,9 +120,7 @@ func TestColorIsNotTheOnlySignal(t *testing.T) {
 			if text["always"] == text["never"] || text["auto"] != text["never"] {
 				t.Error("colors do not follow --color")
 			}
-			if diff := cmp.Diff(text["never"], uncolored(text["always"])); diff != "" {
-				t.Errorf("without colors (-plain +colored):\n%s", diff)
-			}
+			gputest.Equal(t, "text without and with colors", text["never"], uncolored(text["always"]))
 		})
 	}
 }
@@ -160,9 +153,7 @@ func TestBar(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			n := view.NodeStatus{Cards: tc.cards}
-			if got := bar(&n, false, map[string]bool{}); got != tc.want {
-				t.Errorf("%q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "bar", tc.want, bar(&n, false, map[string]bool{}))
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // busy is a cluster in which a lot is wrong: a few of the nodes are cordoned or
@@ -50,9 +51,7 @@ func statusOf(t *testing.T, columns int, docs ...string) *statusText {
 	o := statusOptions{format: format{output: "table"}, now: noon}
 	s := snapshot(t, docs...)
 	status, err := o.status(s, audit.Check(s, noon()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return o.text(status, false, columns)
 }
 
@@ -129,9 +128,7 @@ func TestStatusGroupsNodes(t *testing.T) {
 		docs = append(docs, fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: n%d, annotations: {daybreak-gpu.io/served-by: daybreak}}\n", i))
 	}
 	s := statusOf(t, 100, docs...)
-	if diff := cmp.Diff([]string{"n0, n1, n2, n3, n4, n5, n6 and 5 more: it has no Device: its agent has not published its cards"}, s.blocked()); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "nodes", []string{"n0, n1, n2, n3, n4, n5, n6 and 5 more: it has no Device: its agent has not published its cards"}, s.blocked())
 	if text := s.text(); !strings.HasPrefix(text, "12 nodes, 0 cards\n\nNODE") || !strings.Contains(text, "? can't be read") {
 		t.Errorf("text:\n%s", text)
 	}
@@ -145,17 +142,14 @@ func TestFollow(t *testing.T) {
 	created := noon().Add(-10 * time.Second).Format(time.RFC3339)
 	waiting := strings.Replace(pod("waits", "gpu: 9"), "  name: waits\n", "  name: waits\n  creationTimestamp: "+created+"\n", 1)
 	objects, err := cluster.ReadFiles([]string{"-"}, strings.NewReader(documents(device("n1", 8, "64Gi"), waiting, slice("n1", "a", 0, 60, 40), slice("n1", "b", 0, 60, 40))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	o := statusOptions{format: format{output: "table"}, now: func() time.Time { return now }}
 	f := follower{palette: true, options: &o, screen: &screen{terminal: os.Stdout}, confirmed: &audit.Report{}}
 	see := func(s cluster.Sight) []string {
 		t.Helper()
 		f.seen = s
-		if _, err := f.look(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.look()
+		gputest.Must(t, err)
 		return f.text()(80, 24)
 	}
 	lines := see(cluster.Sight{Objects: objects, Answered: now.Add(-time.Second)})
@@ -199,9 +193,7 @@ func TestWrap(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, wrap("  ", tc.text, 20)); diff != "" {
-				t.Errorf("lines (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "lines", tc.want, wrap("  ", tc.text, 20))
 		})
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const componentPods = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[
@@ -62,12 +61,8 @@ func TestVersion(t *testing.T) {
 			cmd.SetOut(&stdout)
 			cmd.SetErr(&stderr)
 			cmd.SetArgs(append([]string{"--kubeconfig", kubeconfig}, tc.args...))
-			if err := cmd.ExecuteContext(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.stdout, strings.ReplaceAll(stdout.String(), server.URL, "URL")); diff != "" {
-				t.Errorf("stdout (-want +got):\n%s", diff)
-			}
+			gputest.Must(t, cmd.ExecuteContext(t.Context()))
+			gputest.Equal(t, "stdout", tc.stdout, strings.ReplaceAll(stdout.String(), server.URL, "URL"))
 			if notes := strings.ReplaceAll(stderr.String(), server.URL, "URL"); !strings.HasPrefix(notes, tc.stderr) || tc.stderr == "" && notes != "" {
 				t.Errorf("stderr is %q, want %q first", notes, tc.stderr)
 			}

@@ -1,9 +1,11 @@
 package gpu_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestModelName(t *testing.T) {
@@ -12,9 +14,7 @@ func TestModelName(t *testing.T) {
 		"MetaX  C500": "C500", "MXC500 VF": "C500 VF", "MXN260": "N260", "MX": "MX", "MetaX": "MetaX", "": "",
 	}
 	for in, want := range cases {
-		if got := gpu.ModelName(in); got != want {
-			t.Errorf("ModelName(%q) = %q, want %q", in, got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("ModelName(%q)", in), want, gpu.ModelName(in))
 	}
 }
 

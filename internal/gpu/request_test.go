@@ -36,9 +36,7 @@ func TestAdmits(t *testing.T) {
 
 func TestPodRequestCards(t *testing.T) {
 	r := gputest.Ask(gputest.Whole(2), gpu.Request{}, gputest.Share(10, 128))
-	if got := r.Cards(); got != 3 {
-		t.Errorf("Cards = %d, want 3", got)
-	}
+	gputest.Equal(t, "Cards", 3, r.Cards())
 }
 
 func TestQoSSet(t *testing.T) {

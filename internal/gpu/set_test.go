@@ -30,12 +30,8 @@ func TestSet(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			gputest.Equal(t, "Indices", tc.wantIndices, tc.set.Indices())
-			if got := tc.set.Len(); got != len(tc.wantIndices) {
-				t.Errorf("Len = %d, want %d", got, len(tc.wantIndices))
-			}
-			if got := tc.set.First(); got != tc.wantFirst {
-				t.Errorf("First = %d, want %d", got, tc.wantFirst)
-			}
+			gputest.Equal(t, "Len", len(tc.wantIndices), tc.set.Len())
+			gputest.Equal(t, "First", tc.wantFirst, tc.set.First())
 			for _, i := range tc.wantHas {
 				if !tc.set.Has(i) {
 					t.Errorf("card %d is not in the set", i)

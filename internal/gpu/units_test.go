@@ -1,9 +1,11 @@
 package gpu_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestMemoryOf(t *testing.T) {
@@ -60,12 +62,8 @@ func TestRounding(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.in.RoundUp(); got != tc.wantUp {
-				t.Errorf("RoundUp = %d, want %d", got, tc.wantUp)
-			}
-			if got := tc.in.RoundDown(); got != tc.wantDown {
-				t.Errorf("RoundDown = %d, want %d", got, tc.wantDown)
-			}
+			gputest.Equal(t, "RoundUp", tc.wantUp, tc.in.RoundUp())
+			gputest.Equal(t, "RoundDown", tc.wantDown, tc.in.RoundDown())
 		})
 	}
 }
@@ -76,9 +74,7 @@ func TestMiBString(t *testing.T) {
 		1025: "1025 MiB", 1536: "1536 MiB", 4096: "4 GiB", 16000: "16000 MiB", 64 << 10: "64 GiB", 72 << 10: "72 GiB",
 	}
 	for in, want := range cases {
-		if got := in.String(); got != want {
-			t.Errorf("MiB(%d) prints as %q, want %q", int64(in), got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("MiB(%d) prints as", int64(in)), want, in.String())
 	}
 }
 

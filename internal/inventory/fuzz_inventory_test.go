@@ -34,9 +34,7 @@ func FuzzDecodeNodeCards(f *testing.F) {
 		inv := ReadInventory(gputest.MakeNode("", wire.AnnotationNodeCards, text), nil)
 		n := inv.NewNode()
 		inv.BookForeign(n)
-		if err := gputest.CheckNode(n); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, gputest.CheckNode(n))
 		if inv.Problem == nil && inv.Topology.Len() != len(cards) {
 			t.Fatalf("%d cards of %d", inv.Topology.Len(), len(cards))
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func withLabel(key, value string) func(*v1alpha1.DeviceInfo) {
@@ -56,9 +57,7 @@ func checkZones(t *testing.T, inv *Inventory, want ...[]int) {
 	for _, zone := range inv.Topology.Zones() {
 		got = append(got, zone.Indices())
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("zones (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "zones", want, got)
 }
 
 // matches compares an error with the wanted text, which is empty for none; "..."
@@ -77,9 +76,7 @@ func matches(err error, want string) bool {
 func checkReadsBack[T any](t *testing.T, value T, encode func(T) (string, error), decode func(string) (T, error)) {
 	t.Helper()
 	text, err := encode(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	back, err := decode(text)
 	if diff := cmp.Diff(value, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 		t.Fatalf("read back from %s: %v (-first +second):\n%s", text, err, diff)

@@ -67,9 +67,7 @@ func TestReadInventoryCardsOfADevice(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			inv := ReadInventory(gputest.MakeNode(""), tc.device)
-			if diff := cmp.Diff(tc.want, cardsIn(t, inv)); diff != "" {
-				t.Errorf("cards (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "cards", tc.want, cardsIn(t, inv))
 			if inv.Name != "n1" || inv.Counted {
 				t.Errorf("Name = %q, Counted = %t", inv.Name, inv.Counted)
 			}
@@ -105,12 +103,8 @@ func TestReadInventoryWhoseDevice(t *testing.T) {
 			for i := range topologyOf(tc.inventory).Len() {
 				got = append(got, tc.inventory.Topology.Card(i).ID)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("cards (-want +got):\n%s", diff)
-			}
-			if tc.inventory.Name != "n1" {
-				t.Errorf("Name = %q", tc.inventory.Name)
-			}
+			gputest.Equal(t, "cards", tc.want, got)
+			gputest.Equal(t, "Name", "n1", tc.inventory.Name)
 		})
 	}
 }
@@ -175,13 +169,9 @@ func TestReadInventoryFromTheVendorsAnnotation(t *testing.T) {
 		card("GPU-a", 1, func(c *gpu.Card) { c.NUMA, c.Slots, c.Memory = -1, 8, 65408 }),
 		card("GPU-c", 2, func(c *gpu.Card) { c.NUMAKnown, c.Healthy, c.Memory = true, false, 32768 }),
 	}
-	if diff := cmp.Diff(want, cardsIn(t, inv)); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", want, cardsIn(t, inv))
 	checkZones(t, inv, []int{0, 1})
-	if want := (ledger.Serves{Slices: true}); inv.Serves != want {
-		t.Errorf("Serves = %+v, want %+v", inv.Serves, want)
-	}
+	gputest.Equal(t, "Serves", ledger.Serves{Slices: true}, inv.Serves)
 	if inv.ServedBy != "vendor" || inv.Mode != "" || inv.Counted {
 		t.Errorf("ServedBy = %q, Mode = %q, Counted = %t", inv.ServedBy, inv.Mode, inv.Counted)
 	}
@@ -195,17 +185,13 @@ func TestReadInventoryFromBoth(t *testing.T) {
 	inv := ReadInventory(node, gputest.MakeDevice(gputest.CardInfos(3)...))
 	// Health, memory and NUMA node are the Device's, slots the annotation's.
 	want := []gpu.Card{card("GPU-0", 0), card("GPU-2", 2, func(c *gpu.Card) { c.Slots = 4 })}
-	if diff := cmp.Diff(want, cardsIn(t, inv)); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", want, cardsIn(t, inv))
 	checkZones(t, inv, []int{0, 1})
 	wantNotes := []string{
 		"card GPU-1 is in the Device but not in metax-tech.com/node-gpu-devices: left out",
 		"card GPU-9 is in metax-tech.com/node-gpu-devices but not in the Device: left out",
 	}
-	if diff := cmp.Diff(wantNotes, inv.Notes); diff != "" {
-		t.Errorf("notes (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "notes", wantNotes, inv.Notes)
 
 	linked := gputest.Annotated(gputest.MakeDevice(gputest.CardInfos(3)...), wire.AnnotationLinks, `{"cards":["GPU-0","GPU-1","GPU-2"],"links":["-..",".-.","..-"]}`)
 	if inv = ReadInventory(node, linked); len(cardsIn(t, inv)) != 3 || inv.Notes != nil {
@@ -217,13 +203,9 @@ func TestReadInventoryCounted(t *testing.T) {
 	node := gputest.MakeNode("gpu: 2", wire.AnnotationScores, `{"1":0,"2":110}`, wire.AnnotationLosses, `{"1":150,"2":80}`)
 	node.Labels = map[string]string{wire.LabelProduct: "MetaX C500"}
 	inv := ReadInventory(node, nil)
-	if diff := cmp.Diff([]gpu.Card{card("", 0), card("", 1)}, cardsIn(t, inv)); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", []gpu.Card{card("", 0), card("", 1)}, cardsIn(t, inv))
 	table := ledger.VendorTable{Scores: map[int]int64{1: 0, 2: 110}, Losses: map[int]int64{1: 150, 2: 80}}
-	if diff := cmp.Diff(table, inv.Vendor); diff != "" {
-		t.Errorf("tables (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "tables", table, inv.Vendor)
 	if want := (ledger.Serves{Whole: true}); inv.Serves != want || !inv.Counted {
 		t.Errorf("Serves = %+v, Counted = %t", inv.Serves, inv.Counted)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestDecodeModes(t *testing.T) {
@@ -28,13 +29,9 @@ func TestDecodeModes(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			m, err := DecodeModes(map[string]string{"version": "v1", "cluster-config": tc.cluster, "nodes-config": tc.nodes})
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			for node, want := range tc.want {
-				if got := m.Of(node); got != want {
-					t.Errorf("mode of %s is %q, want %q", node, got, want)
-				}
+				gputest.Equal(t, "mode of "+node, want, m.Of(node))
 			}
 		})
 	}

@@ -38,9 +38,7 @@ func FuzzDecodePluginAllocations(f *testing.F) {
 			return
 		}
 		again, err := encodePluginAllocations(given)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		back, err := decodePluginAllocations(again)
 		if diff := gocmp.Diff(given, back, cmpopts.EquateEmpty()); (err != nil || diff != "") && len(again) < wire.MaxAnnotation/2-4096 {
 			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
@@ -59,9 +57,7 @@ func TestPluginAllocationsFit(t *testing.T) {
 	}
 	add(500)
 	text, err := encodePluginAllocations(given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if want := `[{"uid":"u0000","containers":{"c":["GPU-0"]}},`; !strings.HasPrefix(text, want) {
 		t.Errorf("%.80s, want %s", text, want)
 	}

@@ -44,20 +44,12 @@ func TestEncodeDevice(t *testing.T) {
 	cards := gputest.Cards(1)
 	cards[0].ID, cards[0].NUMA = "89033010-2354-0000-0000-000000000000", 3
 	d, err := EncodeDevice(publicationOf(gputest.MustTopology(cards, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want, err := os.ReadFile("testdata/device.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var listed v1alpha1.Device
-	if err := yaml.UnmarshalStrict(want, &listed); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(&listed, gputest.Stored(t, d), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(want, &listed))
+	gputest.Equal(t, "device", &listed, gputest.Stored(t, d), cmpopts.EquateEmpty())
 }
 
 func TestPublicationReadsBack(t *testing.T) {
@@ -76,13 +68,9 @@ func TestPublicationReadsBack(t *testing.T) {
 			p.PluginAllocations = map[types.UID]PluginAllocation{"u": {Cards: map[string][]gpu.CardID{"c": {"GPU-0"}}}}
 		}
 		d, err := EncodeDevice(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		back, err := DecodePublication(gputest.Stored(t, d))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if diff := cmp.Diff(p, back, cmpopts.IgnoreFields(Publication{}, "Topology")); diff != "" {
 			t.Fatalf("publication (-want +got):\n%s", diff)
 		}
@@ -104,12 +92,8 @@ func TestEncodeDeviceOfUnlikeCards(t *testing.T) {
 	p := publicationOf(gputest.MustTopology(cards, []gpu.Link{{A: 1, B: 2}}))
 	p.Driver, p.NodeUID = "3.8.30 (release)", ""
 	d, err := EncodeDevice(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := d.Labels, (map[string]string{wire.LabelVendor: "metax", wire.LabelModel: "C500", wire.LabelDriver: "3.8.30--release"}); !cmp.Equal(got, want) {
-		t.Errorf("labels %v, want %v", got, want)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "labels", map[string]string{wire.LabelVendor: "metax", wire.LabelModel: "C500", wire.LabelDriver: "3.8.30--release"}, d.Labels)
 	if len(d.OwnerReferences) != 0 {
 		t.Errorf("owners %v of a node without UID", d.OwnerReferences)
 	}
@@ -128,9 +112,7 @@ func TestEncodeDeviceOfUnlikeCards(t *testing.T) {
 		{"C500", "1", "0000-3b-00.0", "64Gi", 0, false},
 		{"C500", "1", "", "64Gi", -1, true},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", want, got)
 }
 
 // TestDecodePublicationRefuses what an inventory does, and an unknown mode that is waited for.
@@ -154,16 +136,12 @@ func TestKeepTransitions(t *testing.T) {
 	now := []metav1.Condition{condition("Healthy", "True", later), condition("Linked", "False", later), condition("New", "True", later)}
 	KeepTransitions(now, []metav1.Condition{condition("Linked", "True", someTime), condition("Healthy", "True", someTime)})
 	want := []metav1.Condition{condition("Healthy", "True", someTime), condition("Linked", "False", later), condition("New", "True", later)}
-	if diff := cmp.Diff(want, now); diff != "" {
-		t.Errorf("conditions (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "conditions", want, now)
 }
 
 func TestCardList(t *testing.T) {
 	got := CardList(" GPU-b,GPU-a GPU-b,,not/one,")
-	if diff := cmp.Diff([]gpu.CardID{"GPU-a", "GPU-b"}, got); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", []gpu.CardID{"GPU-a", "GPU-b"}, got)
 }
 
 // TestNodeCards: what is available is what pods leave, and an exclusive holder
@@ -176,18 +154,14 @@ func TestNodeCards(t *testing.T) {
 	gputest.Slice(n, "b", 0, 20, 8<<10, gpu.FixedShare)
 	gputest.Exclusive(n, 1)
 	got, err := EncodeNodeCards(NodeCards(p, n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := `[{"uuid":"GPU-0","bdf":"0000:38:00.0","model":"sgpu","totalDevCount":16,"totalCompute":100,"totalVRam":65536,` +
 		`"availableDevCount":14,"availableCompute":50,"availableVRam":40960,"healthy":true,"qosPolicy":"fixed-share","linkZone":1},` +
 		`{"uuid":"GPU-1","bdf":"0000:39:00.0","model":"sgpu","totalDevCount":16,"totalCompute":100,"totalVRam":65536,` +
 		`"availableDevCount":0,"availableCompute":0,"availableVRam":0,"healthy":true,"linkZone":1},` +
 		`{"uuid":"GPU-2","bdf":"0000:3a:00.0","model":"sgpu","totalDevCount":16,"totalCompute":100,"totalVRam":65536,` +
 		`"availableDevCount":16,"availableCompute":100,"availableVRam":65536,"numa":1,"healthy":true}]`
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("annotation (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "annotation", want, got)
 	n.BookUnknown("someone")
 	for _, c := range NodeCards(p, n) {
 		if *c.AvailableDevCount != 0 || *c.AvailableVRam != 0 || *c.AvailableCompute != 0 {
@@ -203,12 +177,8 @@ func TestTables(t *testing.T) {
 	gputest.Exclusive(n, 0, 1)
 	n.Serves = ledger.Serves{Slices: true} // whatever the node serves
 	scores, losses := Tables(n)
-	if diff := cmp.Diff([]int64{0, 110, 330, 660, 700, 850}, scores); diff != "" {
-		t.Errorf("scores (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]int64{150, 80, 390, 80, 150, 0}, losses); diff != "" {
-		t.Errorf("losses (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "scores", []int64{0, 110, 330, 660, 700, 850}, scores)
+	gputest.Equal(t, "losses", []int64{150, 80, 390, 80, 150, 0}, losses)
 }
 
 // FuzzDecodePublication: whatever a Device says, it is refused or can be
@@ -216,13 +186,9 @@ func TestTables(t *testing.T) {
 func FuzzDecodePublication(f *testing.F) {
 	for _, topology := range []*gpu.Topology{gputest.Zones(1), gputest.Rings(4, 4), gputest.Unlike(5)} {
 		d, err := EncodeDevice(publicationOf(topology))
-		if err != nil {
-			f.Fatal(err)
-		}
+		gputest.Must(f, err)
 		text, err := json.Marshal(d)
-		if err != nil {
-			f.Fatal(err)
-		}
+		gputest.Must(f, err)
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -235,9 +201,7 @@ func FuzzDecodePublication(f *testing.F) {
 			return
 		}
 		again, err := EncodeDevice(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if _, err := DecodePublication(again); err != nil {
 			t.Fatalf("written again it can't be read: %v", err)
 		}

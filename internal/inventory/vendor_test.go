@@ -108,9 +108,7 @@ func TestWhoServes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			plugin := VendorPlugin{Namespace: tt.spaces[0], Daybreak: tt.spaces[1]}
-			if err := plugin.Set(tt.selector); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, plugin.Set(tt.selector))
 			objects := NodeObjects{Name: tt.node.Name, Node: tt.node, Vendor: plugin.Serves(tt.node, slices.Values(tt.pods))}
 			inv := objects.Inventory()
 			if inv.Problem != nil {
@@ -173,9 +171,7 @@ func TestVendorPluginFlag(t *testing.T) {
 	if err := v.Set("app=="); err != nil {
 		t.Errorf("a selector of an empty value: %v", err)
 	}
-	if err := v.Set("a b c"); err == nil || !strings.Contains(err.Error(), `"a b c" is no label selector such as app=gpu-device`) {
-		t.Errorf("Set() = %v", err)
-	}
+	gputest.ErrorHas(t, "Set()", `"a b c" is no label selector such as app=gpu-device`, v.Set("a b c"))
 }
 
 func TestNodesWithLocks(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daybreak-gpu/daybreak/internal/cli"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // run types a line that starts nothing.
@@ -57,8 +58,7 @@ func TestBadFlags(t *testing.T) {
 		"a misspelt flag":       {[]string{"--node", "3"}, "unknown flag: --node: did you mean --nodes? (see playground --help)"},
 		"a misspelt command":    {[]string{"verson"}, `unknown command "verson" for "playground"`},
 	} {
-		if _, err := run(tc.args...); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %s", name, err, tc.want)
-		}
+		_, err := run(tc.args...)
+		gputest.ErrorHas(t, name, tc.want, err)
 	}
 }

@@ -9,18 +9,16 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestTakeLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	// A process that was killed leaves the file, with a longer text.
-	if err := os.WriteFile(path, []byte(strings.Repeat("x", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path, []byte(strings.Repeat("x", 100)), 0o600))
 	release, err := takeLock(path, "process 1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	_, err = takeLock(path, "process 2")
 	if held, ok := errors.AsType[*heldError](err); !ok || held.holder != "process 1" {
 		t.Errorf("a second lock: %v", err)
@@ -43,34 +41,22 @@ func TestClaimFiles(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	first := &playground{kubeconfig: "a.kubeconfig"}
 	dir, release, err := first.claimFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if target, err := filepath.EvalSymlinks("a.files"); err != nil || target != dir {
 		t.Errorf("the link leads to %q (%v), want %q", target, err, dir)
 	}
 	kept := &playground{kubeconfig: "b.kubeconfig", data: "data"}
 	_, releaseKept, err := kept.claimFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := clientcmd.WriteToFile(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"production": {}}}, "config"); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
+	gputest.Must(t, clientcmd.WriteToFile(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"production": {}}}, "config"))
 	stale := clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{contextName: {}}, CurrentContext: contextName}
-	if err := clientcmd.WriteToFile(stale, "stale.kubeconfig"); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, clientcmd.WriteToFile(stale, "stale.kubeconfig"))
 	killed := filepath.Join(os.Getenv("TMPDIR"), folderPrefix+"1")
 	for _, folder := range []string{killed, "mine.files", "stale-kept"} {
-		if err := os.Mkdir(folder, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.Mkdir(folder, 0o700))
 	}
 	for link, folder := range map[string]string{"stale.files": killed, "old.files": abs(t, "stale-kept")} {
-		if err := os.Symlink(folder, link); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.Symlink(folder, link))
 	}
 	for name, tc := range map[string]struct {
 		p    playground
@@ -99,9 +85,7 @@ func TestClaimFiles(t *testing.T) {
 			release()
 		}
 		for _, want := range tc.want {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %q", name, err, want)
-			}
+			gputest.ErrorHas(t, name, want, err)
 		}
 	}
 	release()
@@ -114,9 +98,7 @@ func TestClaimFiles(t *testing.T) {
 	var left []string
 	for _, pattern := range []string{"*.lock", "*/lock", "[a-d].*", "stale.*", "old.*", filepath.Join(os.Getenv("TMPDIR"), "*")} {
 		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		left = append(left, found...)
 	}
 	if len(left) > 0 {
@@ -127,8 +109,6 @@ func TestClaimFiles(t *testing.T) {
 func abs(t *testing.T, path string) string {
 	t.Helper()
 	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return path
 }

@@ -6,18 +6,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func nodesOf(t *testing.T, n int, profile, servedBy string) *keptNodes {
 	t.Helper()
 	kinds, err := discover.LoadProfiles(profile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return &keptNodes{Nodes: n, Profile: profile, ServedBy: servedBy, Kinds: kinds}
 }
 
@@ -28,13 +25,9 @@ func TestResume(t *testing.T) {
 		t.Fatalf("of a new folder: %v, %v", kept, err)
 	}
 	last := nodesOf(t, 9, "c500-pcie", wire.ServedByVendor)
-	if err := last.write(dir); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, last.write(dir))
 	kept, err := readKept(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for name, tc := range map[string]struct {
 		flags   []string
 		want    *keptNodes
@@ -48,16 +41,12 @@ func TestResume(t *testing.T) {
 		p := &playground{chosen: func(flag string) bool { return slices.Contains(tc.flags, flag) }}
 		want := nodesOf(t, 4, "c500-2x4", wire.ServedByDaybreak)
 		p.resume(kept, want)
-		if diff := cmp.Diff(tc.want, want); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		gputest.Equal(t, name, tc.want, want)
 		if got := kept.changes(want); got != tc.changes {
 			t.Errorf("%s: changes are %q, want %q", name, got, tc.changes)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, keptFile), []byte("nodes: 3\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(filepath.Join(dir, keptFile), []byte("nodes: 3\n"), 0o600))
 	if _, err := readKept(dir); err == nil {
 		t.Error("a file without kinds of nodes is read")
 	}

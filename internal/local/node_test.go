@@ -1,33 +1,27 @@
 package local
 
 import (
+	"fmt"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // A simulated node's objects must read back as the cards of its profile.
 func TestProfileReadsBack(t *testing.T) {
 	for _, name := range discover.ProfileNames() {
 		kinds, err := discover.LoadProfiles(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		for i := range kinds {
 			topology, err := kinds[i].Topology("n1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			node := NodeOf(&kinds[i], "n1", topology)
 			a := agents{dir: t.TempDir(), temporary: true}
 			device, err := a.describe(t.Context(), node, &kinds[i])
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			inv := inventory.ReadInventory(node, device)
 			if inv.Problem != nil || len(inv.Notes) > 0 {
 				t.Fatalf("%s: %v, %v", name, inv.Problem, inv.Notes)
@@ -41,9 +35,7 @@ func TestProfileReadsBack(t *testing.T) {
 						t.Errorf("%s: pair %d-%d weighs %d, want %d", name, a, b, inv.Topology.Pull(a, gpu.SetOf(b)), topology.Pull(a, gpu.SetOf(b)))
 					}
 				}
-				if diff := cmp.Diff(topology.Card(a).ID, inv.Topology.Card(a).ID); diff != "" {
-					t.Errorf("%s: card %d (-want +got):\n%s", name, a, diff)
-				}
+				gputest.Equal(t, fmt.Sprintf("%s: card %d", name, a), topology.Card(a).ID, inv.Topology.Card(a).ID)
 			}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // Many look for ports at once: none gets one that another got, or one that is in
@@ -17,9 +19,7 @@ func TestFreePorts(t *testing.T) {
 	for range askers {
 		go func() {
 			ports, err := FreePorts(t.Context(), each)
-			if err != nil {
-				t.Error(err)
-			}
+			gputest.Check(t, err)
 			found <- ports
 		}()
 	}
@@ -37,17 +37,13 @@ func TestFreePorts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("port %d is not free: %v", p, err)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, l.Close())
 		if claim(t.Context(), p) == nil {
 			t.Errorf("port %d is found again", p)
 		}
 	}
 	addresses, err := FreeAddresses(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if _, err := config.Listen(t.Context(), "tcp", addresses[0]); err != nil {
 		t.Error(err)
 	}
@@ -58,18 +54,12 @@ func TestClaimTaken(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
 	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	defer l.Close()
 	_, text, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	taken, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if claim(t.Context(), taken) == nil {
 		t.Errorf("port %d is found free", taken)
 	}
@@ -77,9 +67,7 @@ func TestClaimTaken(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the mark of a port that is taken stays: %v", err)
 	}
-	if err := mark.Close(); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, mark.Close())
 }
 
 func TestFreePortsGivenUp(t *testing.T) {

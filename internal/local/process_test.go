@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestSupervise: a process that is killed is started again, with its new id in its
@@ -16,9 +18,7 @@ import (
 func TestSupervise(t *testing.T) {
 	c := &Cluster{Config: Config{Dir: t.TempDir()}}
 	p := c.NewProcess("part", "sleep", "1000")
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, p.Start())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	said := make(chan string, 100)
@@ -37,18 +37,14 @@ func TestSupervise(t *testing.T) {
 		t.Errorf("the file of its id has %q (%v), want %d", text, err, p.PID())
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-ended)
 	p.Kill()
 	if _, err := os.Stat(filepath.Join(c.Dir, "part.pid")); err == nil {
 		t.Error("the file of its id stays")
 	}
 
 	broken := c.NewProcess("broken", "sh", "-c", "echo out of order; exit 3")
-	if err := broken.Start(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, broken.Start())
 	err = broken.supervise(t.Context(), time.Millisecond, say)
 	if err == nil || !strings.Contains(err.Error(), "broken ended (exit status 3)") || strings.Count(err.Error(), "out of order") != mostRestarts+1 {
 		t.Errorf("given up with %v", err)

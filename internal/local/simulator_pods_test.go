@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestSleepOf(t *testing.T) {
@@ -60,9 +61,7 @@ func newKubelet(t *testing.T, pod *corev1.Pod, others ...*corev1.Pod) *kubelet {
 	}}}
 	k := &kubelet{T: t, pods: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
 	for _, other := range others {
-		if err := k.pods.Add(other); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, k.pods.Add(other))
 	}
 	k.s = &Simulator{client: fake.NewClientset(pod, node), pods: corelisters.NewPodLister(k.pods)}
 	return k
@@ -74,9 +73,7 @@ func (k *kubelet) get() *corev1.Pod {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		k.Fatal(err)
-	}
+	gputest.Must(k, err)
 	return pod
 }
 
@@ -84,9 +81,7 @@ func (k *kubelet) get() *corev1.Pod {
 func (k *kubelet) sync() (again time.Duration) {
 	k.Helper()
 	again, err := k.s.sync(k.Context(), k.get())
-	if err != nil {
-		k.Fatal(err)
-	}
+	gputest.Must(k, err)
 	return again
 }
 
@@ -95,9 +90,8 @@ func (k *kubelet) change(f func(*corev1.Pod)) {
 	k.Helper()
 	pod := k.get()
 	f(pod)
-	if _, err := k.s.client.CoreV1().Pods("default").Update(context.Background(), pod, metav1.UpdateOptions{}); err != nil {
-		k.Fatal(err)
-	}
+	_, err := k.s.client.CoreV1().Pods("default").Update(context.Background(), pod, metav1.UpdateOptions{})
+	gputest.Must(k, err)
 }
 
 // startedAgo makes the containers look as if they had been started earlier.
@@ -287,9 +281,7 @@ func TestResize(t *testing.T) {
 	k.sync()
 	has := func() string {
 		c := k.get().Status.ContainerStatuses[0]
-		if diff := cmp.Diff(c.AllocatedResources, c.Resources.Requests); diff != "" {
-			t.Errorf("allocated differs from actual: %s", diff)
-		}
+		gputest.Equal(t, "allocated and actual resources", c.AllocatedResources, c.Resources.Requests)
 		return c.Resources.Requests.Cpu().String()
 	}
 	pending := func() string {
@@ -349,13 +341,9 @@ func TestKeepNode(t *testing.T) {
 	n := &simulated{want: want, uid: "first"}
 	keep := func() *corev1.Node {
 		t.Helper()
-		if err := s.keep(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, s.keep(t.Context(), n))
 		got, err := s.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return got
 	}
 	got := keep()
@@ -363,30 +351,23 @@ func TestKeepNode(t *testing.T) {
 	for _, c := range got.Status.Conditions {
 		status[c.Type] = c.Status
 	}
-	if diff := cmp.Diff(map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", corev1.NodeDiskPressure: "False"}, status); diff != "" {
-		t.Errorf("conditions (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "conditions", map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: "True", corev1.NodeDiskPressure: "False"}, status)
 	counts := map[string]int64{}
 	for name, q := range got.Status.Capacity {
 		counts[string(name)] = q.Value()
 	}
-	if diff := cmp.Diff(map[string]int64{"metax-tech.com/sgpu": 128, "example.com/other": 3}, counts); diff != "" {
-		t.Errorf("capacity (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "capacity", map[string]int64{"metax-tech.com/sgpu": 128, "example.com/other": 3}, counts)
 	if q := got.Status.Allocatable[wire.ResourceSGPU]; q.Value() != 128 || got.Annotations[wire.AnnotationServedBy] != "" {
 		t.Errorf("allocatable %v, annotations %v", got.Status.Allocatable, got.Annotations)
 	}
 
 	nodes := s.client.CoreV1().Nodes()
-	if err := nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}))
 	if err := s.keep(t.Context(), n); err != nil {
 		t.Errorf("a Node that is gone: %v", err)
 	}
-	if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "second"}}, metav1.CreateOptions{})
+	gputest.Must(t, err)
 	got = keep()
 	if q := got.Status.Allocatable[wire.ResourceSGPU]; got.Annotations[wire.AnnotationServedBy] != wire.ServedByDaybreak || got.Labels[wire.LabelSimulated] != "true" || q.Value() != 128 || len(got.Status.Conditions) == 0 {
 		t.Errorf("registered again as %+v", got)

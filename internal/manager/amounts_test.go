@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestNoPodHoldsMoreThanItCounts: for any pod, on nodes with unequal cards in any
@@ -119,9 +120,7 @@ func (w *amountsWorld) place(pod *corev1.Pod, ask *request.PodRequest, largest g
 func (w *amountsWorld) given(i int, account *ledger.Node, pod *corev1.Pod, ask *request.PodRequest, h *ledger.Holding, seen map[string]int) ledger.Amounts {
 	w.Helper()
 	annotations, err := allocation.Annotations(account, ask, h, time.Unix(1, 0))
-	if err != nil {
-		w.Fatal(err)
-	}
+	gputest.Must(w, err)
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName, bound.Namespace = account.Name, "default"
 	if bound.Annotations == nil {
@@ -305,9 +304,8 @@ func (w *amountsWorld) booked(account *ledger.Node, offer ledger.Offer, r *gpu.P
 	}
 	peak := life(h, shares, map[string]int{})
 	after := account.Clone()
-	if _, err := after.Commit(offer, "default/p", r); err != nil {
-		w.Fatal(err)
-	}
+	_, err := after.Commit(offer, "default/p", r)
+	gputest.Must(w, err)
 	var sum ledger.Amounts
 	for c := range h.Cards().All() {
 		before, now := account.Now().Usage[c], after.Now().Usage[c]

@@ -100,9 +100,8 @@ func (w *amountsWorld) fill() {
 				continue
 			}
 			if offer, refusal := place.Fit(n, &ask.Request, &ask.Prefer); refusal.Code == place.Fits {
-				if _, err := n.Commit(offer, ledger.Holder(fmt.Sprintf("default/filler-%d-%d", i, j)), &ask.Request); err != nil {
-					w.Fatal(err)
-				}
+				_, err := n.Commit(offer, ledger.Holder(fmt.Sprintf("default/filler-%d-%d", i, j)), &ask.Request)
+				gputest.Must(w, err)
 			}
 		}
 	}
@@ -171,9 +170,7 @@ func (w *amountsWorld) denied(was, pod *corev1.Pod) bool {
 		p = p.DeepCopy()
 		p.APIVersion, p.Kind = "v1", "Pod"
 		text, err := json.Marshal(p)
-		if err != nil {
-			w.Fatal(err)
-		}
+		gputest.Must(w, err)
 		return runtime.RawExtension{Raw: text}
 	}
 	err := w.policies.Evaluate(w.Context(), &admissionv1.AdmissionRequest{
@@ -190,16 +187,10 @@ func (w *amountsWorld) denied(was, pod *corev1.Pod) bool {
 func newPolicies(t *testing.T) *policy.Evaluator {
 	t.Helper()
 	manifests, err := policy.Guards(policy.Params{Namespace: "daybreak-system", Schedulers: []string{"scheduler"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	evaluator, err := policy.NewEvaluator(manifests, corelisters.NewNamespaceLister(namespaces), fake.NewClientset(), authorizerfactory.NewAlwaysDenyAuthorizer())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return evaluator
 }

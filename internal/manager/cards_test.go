@@ -37,9 +37,8 @@ func newCards(t testing.TB, objects ...runtime.Object) *cards {
 	nodes := cache.NewSharedIndexInformer(c.nodes, &corev1.Node{}, 0, nil)
 	devices := cache.NewSharedIndexInformer(c.devices, cluster.NewDevice(), 0, nil)
 	var err error
-	if c.cardIndex, err = newCardIndex(nodes, devices); err != nil {
-		t.Fatal(err)
-	}
+	c.cardIndex, err = newCardIndex(nodes, devices)
+	gputest.Must(t, err)
 	if _, ok := c.largest(gputest.MakePod("p").App("gpu: 1").Obj(), gputest.AskWhole(1)); ok || c.ready() == nil {
 		t.Error("the index says that it is filled before the informers run")
 	}
@@ -92,9 +91,7 @@ func deviceOf(t testing.TB, name, mode string, memories ...string) *unstructured
 		d.Annotations = map[string]string{wire.AnnotationMode: mode}
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return &unstructured.Unstructured{Object: object}
 }
 

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // reviewer is an API server that allows all but some rights, which are written
@@ -60,9 +62,7 @@ func TestCheckRights(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			err := checkRights(t.Context(), reviewer(tc.denied...), needs)
-			if got := message(err); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "message", tc.want, message(err))
 		})
 	}
 }
@@ -71,9 +71,7 @@ func TestCheckRights(t *testing.T) {
 func TestNeeds(t *testing.T) {
 	needs := (&Manager{cfg: Config{}.withDefaults()}).needs()
 	err := checkRights(t.Context(), reviewer("list /resourcequotas/ ", "watch /namespaces/ "), needs)
-	if want := "this manager may not watch namespaces; list resourcequotas: give its account a role with these verbs"; message(err) != want {
-		t.Errorf("got %q, want %q", message(err), want)
-	}
+	gputest.Equal(t, "message", "this manager may not watch namespaces; list resourcequotas: give its account a role with these verbs", message(err))
 }
 
 func TestCheckRightsOfSilentServer(t *testing.T) {
@@ -82,9 +80,7 @@ func TestCheckRightsOfSilentServer(t *testing.T) {
 		return true, nil, errors.New("connection refused")
 	})
 	err := checkRights(t.Context(), client, []need{{resource: "nodes", verbs: []string{"list", "watch"}}})
-	if want := "ask the API server what this manager may do: connection refused"; message(err) != want {
-		t.Errorf("got %q, want %q", message(err), want)
-	}
+	gputest.Equal(t, "message", "ask the API server what this manager may do: connection refused", message(err))
 }
 
 func TestCheckLease(t *testing.T) {

@@ -1,8 +1,9 @@
 package manager
 
 import (
-	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestCommandRefuses(t *testing.T) {
@@ -26,16 +27,12 @@ func TestCommandRefuses(t *testing.T) {
 			cmd := NewCommand()
 			cmd.SetArgs(tt.args)
 			cmd.SilenceUsage, cmd.SilenceErrors = true, true
-			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tt.wantErr) {
-				t.Errorf("error %v, want %q", err, tt.wantErr)
-			}
+			gputest.ErrorHas(t, "Execute", tt.wantErr, cmd.ExecuteContext(t.Context()))
 		})
 	}
 }
 
 // The manager's namespace is that of Daybreak's other components.
 func TestNamespaceOfComponents(t *testing.T) {
-	if got := (Config{Namespace: "apps"}).withDefaults().VendorPlugin.Daybreak; got != "apps" {
-		t.Errorf("components count in namespace %q, want apps", got)
-	}
+	gputest.Equal(t, "components count in namespace", "apps", (Config{Namespace: "apps"}).withDefaults().VendorPlugin.Daybreak)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/gputest/cost"
 	"github.com/daybreak-gpu/daybreak/test/gputest/hostile"
 )
@@ -63,9 +64,7 @@ func admit(tb testing.TB, path string, object any) cost.Work {
 	rules := webhook.Rules{Schedulers: []string{"daybreak"}, LargestCard: newCards(tb, objects...).largest}
 	handler := webhook.Handler(rules, nil, prometheus.NewRegistry())
 	raw, err := json.Marshal(object)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	gputest.Must(tb, err)
 	body, err := json.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
@@ -73,9 +72,7 @@ func admit(tb testing.TB, path string, object any) cost.Work {
 			UserInfo: authenticationv1.UserInfo{Username: "jane"},
 		},
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	gputest.Must(tb, err)
 	return cost.Work{Object: object, Do: func() int {
 		req := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, path, bytes.NewReader(body))
 		req.Header.Set("Content-Type", "application/json")

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var errLeft = errors.New("the pod has left the Service")
@@ -42,16 +44,12 @@ func drain(t *testing.T, protocol string) {
 	defer api.Close()
 	health := freeAddress(t)
 	m, err := New(Config{HealthAddress: health, Drain: time.Second, Clock: clk}, &rest.Config{Host: api.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	answers := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
 	certificate := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &api.TLS.Certificates[0], nil }
 	address := freeAddress(t)
-	if err := errors.Join(m.serve(endpoint{name: "admission", address: address, tls: newTLS(certificate)}, &http.Server{Handler: answers}),
-		m.ctrl.AddHealthzCheck("ping", healthz.Ping), m.ctrl.AddReadyzCheck("caches", m.ready)); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, errors.Join(m.serve(endpoint{name: "admission", address: address, tls: newTLS(certificate)}, &http.Server{Handler: answers}),
+		m.ctrl.AddHealthzCheck("ping", healthz.Ping), m.ctrl.AddReadyzCheck("caches", m.ready)))
 	ctx, signal := context.WithCancel(t.Context())
 	running, stop := m.untilDrained(ctx)
 	defer stop()
@@ -133,9 +131,7 @@ func drain(t *testing.T, protocol string) {
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // opening a port does not wait
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }

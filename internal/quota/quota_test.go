@@ -109,12 +109,8 @@ func TestCovers(t *testing.T) {
 			rq.Spec = tc.spec
 			rq.Spec.Hard = corev1.ResourceList{quota.LimitGPU: resource.MustParse("4")}
 			q := quota.Read(rq)
-			if got := q.Covers(quota.ClassOf(batch)); got != tc.wantBatch {
-				t.Errorf("covers the batch pod: %v", got)
-			}
-			if got := q.Covers(quota.ClassOf(service)); got != tc.wantService {
-				t.Errorf("covers the service: %v", got)
-			}
+			gputest.Equal(t, "covers the batch pod", tc.wantBatch, q.Covers(quota.ClassOf(batch)))
+			gputest.Equal(t, "covers the service", tc.wantService, q.Covers(quota.ClassOf(service)))
 		})
 	}
 }

@@ -34,9 +34,7 @@ func TestWriteAmounts(t *testing.T) {
 			if got, metered := ReadAmounts(&pod.Spec); got != want || !metered {
 				t.Errorf("read %+v, %t, want %+v", got, metered, want)
 			}
-			if diff := cmp.Diff(*before, shared); diff != "" {
-				t.Errorf("a copy changed:\n%s", diff)
-			}
+			gputest.Equal(t, "a copy changed", *before, shared)
 			amounts := gputest.MakeResources(someAmounts[2:])
 			for i, c := range append(Containers(pod), Containers(gputest.Stored(t, pod))...) {
 				first := c.list == "containers" && c.index == 0
@@ -90,8 +88,6 @@ func TestAmountsAskForNothing(t *testing.T) {
 		}
 		want, _ := Read(app(limits).Obj())
 		got, _ := Read(with)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-without +with amounts):\n%s", limits, diff)
-		}
+		gputest.Equal(t, limits+", without and with amounts", want, got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/gputest/cost"
 	"github.com/daybreak-gpu/daybreak/test/gputest/hostile"
 )
@@ -47,9 +48,8 @@ func keeps(pod *hostile.Pod, build func(int) *corev1.Pod, most int) cost.Case {
 	return cost.Case{Size: pod.Stored(), Bounds: cost.Bounds{MiB: 12, Allocs: 50_000, Answer: most}, Make: func(tb testing.TB, size int) cost.Work {
 		object := build(size)
 		return cost.Work{Object: object, Do: func() int {
-			if _, err := request.Trim(object); err != nil {
-				tb.Fatal(err)
-			}
+			_, err := request.Trim(object)
+			gputest.Must(tb, err)
 			return object.Size()
 		}}
 	}}

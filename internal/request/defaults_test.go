@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -83,12 +82,8 @@ func TestApplyDefaults(t *testing.T) {
 			pod := tc.pod.Obj()
 			completeTwice(t, pod)
 			c := pod.Spec.Containers[0].Resources
-			if diff := cmp.Diff(gputest.MakeResources(tc.wantLimits), c.Limits); diff != "" {
-				t.Errorf("limits (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(gputest.MakeResources(tc.wantRequests), c.Requests); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "limits", gputest.MakeResources(tc.wantLimits), c.Limits)
+			gputest.Equal(t, "requests", gputest.MakeResources(tc.wantRequests), c.Requests)
 			if qos, ok := pod.Annotations[qosName]; qos != tc.wantQoS || ok != (tc.wantQoS != "") {
 				t.Errorf("QoS %q, want %q", qos, tc.wantQoS)
 			}
@@ -110,26 +105,18 @@ func completeTwice(t *testing.T, pod *corev1.Pod) {
 		t.Fatalf("not admitted: %v", problems)
 	}
 	ApplyDefaults(pod, ask)
-	if diff := cmp.Diff(before.Annotations, shallow.Annotations); diff != "" {
-		t.Errorf("another pod's annotations changed:\n%s", diff)
-	}
+	gputest.Equal(t, "another pod's annotations changed", before.Annotations, shallow.Annotations)
 	for i := range before.Spec.Containers {
-		if diff := cmp.Diff(before.Spec.Containers[i].Resources, shallow.Spec.Containers[i].Resources); diff != "" {
-			t.Errorf("another pod's resources changed:\n%s", diff)
-		}
+		gputest.Equal(t, "another pod's resources changed", before.Spec.Containers[i].Resources, shallow.Spec.Containers[i].Resources)
 	}
 	again, problems := Read(pod)
 	if again == nil {
 		t.Fatalf("not admitted once complete: %v", problems)
 	}
-	if diff := cmp.Diff(ask, again); diff != "" {
-		t.Errorf("asks for something else once complete (-before +after):\n%s", diff)
-	}
+	gputest.Equal(t, "request before and after completion", ask, again)
 	once := pod.DeepCopy()
 	ApplyDefaults(pod, again)
-	if diff := cmp.Diff(once, pod); diff != "" {
-		t.Errorf("completing twice (-once +twice):\n%s", diff)
-	}
+	gputest.Equal(t, "completed once and twice", once, pod)
 	for _, c := range Containers(pod) {
 		for _, name := range wire.Resources() {
 			limit, limited := c.resources.Limits[name]

@@ -51,9 +51,7 @@ func TestDescribe(t *testing.T) {
 func TestCPUOnNode(t *testing.T) {
 	pod := gputest.MakePod("p").App("sgpu: 1").On("n1").Obj()
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	if got := request.CPUOnNode(pod); got != 1000 {
-		t.Errorf("CPU %d, want 1000", got)
-	}
+	gputest.Equal(t, "CPU", gpu.MilliCPU(1000), request.CPUOnNode(pod))
 	has := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: pod.Spec.Containers[0].Name, AllocatedResources: has, Resources: &corev1.ResourceRequirements{Requests: has},

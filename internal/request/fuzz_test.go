@@ -1,6 +1,7 @@
 package request
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -178,9 +179,7 @@ func FuzzCardPolicy(f *testing.F) {
 		}
 		pod.Annotations[wire.AnnotationCardPolicy] = strings.Join(list, ",")
 		again, _ := Read(pod)
-		if diff := gocmp.Diff(ask.Prefer, again.Prefer); diff != "" {
-			t.Fatalf("%q: written again (-first +second):\n%s", text, diff)
-		}
+		gputest.Equal(t, fmt.Sprintf("%q: written again, first and second", text), ask.Prefer, again.Prefer)
 	})
 }
 

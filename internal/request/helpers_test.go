@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -42,19 +41,13 @@ func runRead(t *testing.T, cases map[string]readCase) {
 			for _, pod := range []*corev1.Pod{pod, gputest.Stored(t, pod)} {
 				before := pod.DeepCopy()
 				ask, problems := Read(pod)
-				if diff := cmp.Diff(before, pod); diff != "" {
-					t.Errorf("the pod changed (-before +after):\n%s", diff)
-				}
-				if diff := cmp.Diff(tc.wantProblems, sentences(problems)); diff != "" {
-					t.Errorf("problems (-want +got):\n%s", diff)
-				}
+				gputest.Equal(t, "the pod before and after", before, pod)
+				gputest.Equal(t, "problems", tc.wantProblems, sentences(problems))
 				var got *gpu.PodRequest
 				if ask != nil {
 					got = &ask.Request
 				}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("request (-want +got):\n%s", diff)
-				}
+				gputest.Equal(t, "request", tc.want, got)
 			}
 		})
 	}

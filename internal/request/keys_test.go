@@ -21,9 +21,7 @@ import (
 func annotationKeys(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../wire/keys.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var keys []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -35,9 +33,7 @@ func annotationKeys(t *testing.T) []string {
 			t.Fatalf("%s is not a literal", spec.Names[0].Name)
 		}
 		key, err := strconv.Unquote(literal.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		keys = append(keys, key)
 		return true
 	})
@@ -76,21 +72,15 @@ func TestAskAnnotations(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(wire.CountedAnnotations())), slices.Sorted(maps.Keys(counted))); diff != "" {
-		t.Errorf("listed and counted (-listed +counted):\n%s", diff)
-	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(wire.AskAnnotations())), slices.Sorted(maps.Keys(read))); diff != "" {
-		t.Errorf("listed and read (-listed +read):\n%s", diff)
-	}
+	gputest.Equal(t, "annotations listed and counted", slices.Sorted(slices.Values(wire.CountedAnnotations())), slices.Sorted(maps.Keys(counted)))
+	gputest.Equal(t, "annotations listed and read", slices.Sorted(slices.Values(wire.AskAnnotations())), slices.Sorted(maps.Keys(read)))
 }
 
 // TestAnnotationsAreNamed: what reads a pod names annotations by the constants of
 // keys.go, so that the test before knows all that can be read.
 func TestAnnotationsAreNamed(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "read.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	reads := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		index, ok := n.(*ast.IndexExpr)

@@ -153,9 +153,7 @@ func TestReadReportsKoordinator(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatalf("refused: %v", problems)
 			}
-			if ask.Koordinator != tc.want {
-				t.Errorf("Koordinator = %t, want %t", ask.Koordinator, tc.want)
-			}
+			gputest.Equal(t, "Koordinator", tc.want, ask.Koordinator)
 		})
 	}
 }

@@ -3,7 +3,6 @@ package request_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/request"
@@ -52,9 +51,7 @@ func TestModels(t *testing.T) {
 				}
 				pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 			}
-			if diff := cmp.Diff(tt.want, request.Models(pod)); diff != "" {
-				t.Errorf("models (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "models", tt.want, request.Models(pod))
 		})
 	}
 }

@@ -192,9 +192,7 @@ func TestReadPolicies(t *testing.T) {
 			if ask == nil {
 				return
 			}
-			if diff := cmp.Diff(tc.want, *ask, cmpopts.IgnoreFields(PodRequest{}, "Request")); diff != "" {
-				t.Errorf("ask (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "ask", tc.want, *ask, cmpopts.IgnoreFields(PodRequest{}, "Request"))
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,9 +37,7 @@ func TestTrimPod(t *testing.T) {
 	full.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c"}}
 
 	obj, err := request.Trim(full.DeepCopy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	trimmed, ok := obj.(*corev1.Pod)
 	if !ok {
 		t.Fatalf("got a %T", obj)
@@ -51,9 +48,7 @@ func TestTrimPod(t *testing.T) {
 	requests := func(pod *corev1.Pod) corev1.ResourceList {
 		return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	}
-	if diff := cmp.Diff(requests(full), requests(trimmed)); diff != "" {
-		t.Errorf("requests (-full +trimmed):\n%s", diff)
-	}
+	gputest.Equal(t, "requests of the full and the trimmed pod", requests(full), requests(trimmed))
 	for name, node := range map[string]*corev1.Node{
 		"all is well":     {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "train", "rack": "1"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoSchedule}}}},
 		"another pool":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "serve", "rack": "1"}}},
@@ -71,9 +66,7 @@ func TestTrimPod(t *testing.T) {
 		ask, errs := request.Read(pod)
 		return []any{pod.UID, pod.ResourceVersion, pod.Spec.NodeName, pod.Spec.SchedulerName, pod.Status.Phase, pod.Status.Conditions, pod.Annotations[wire.AnnotationQoS], ask, errs}
 	}
-	if diff := cmp.Diff(parts(full), parts(trimmed)); diff != "" {
-		t.Errorf("(-full +trimmed):\n%s", diff)
-	}
+	gputest.Equal(t, "what is read of the full and the trimmed pod", parts(full), parts(trimmed))
 }
 
 func TestTrimLeavesOthersAlone(t *testing.T) {

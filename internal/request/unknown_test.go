@@ -76,15 +76,9 @@ func TestCheckKeysResources(t *testing.T) {
 			pod := tc.pod.Obj()
 			before := pod.DeepCopy()
 			problems, warnings := CheckKeys(pod)
-			if diff := gocmp.Diff(tc.wantProblems, sentences(problems)); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
-			if diff := gocmp.Diff(tc.wantWarnings, warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
-			if diff := gocmp.Diff(before, pod); diff != "" {
-				t.Errorf("the pod was changed:\n%s", diff)
-			}
+			gputest.Equal(t, "problems", tc.wantProblems, sentences(problems))
+			gputest.Equal(t, "warnings", tc.wantWarnings, warnings)
+			gputest.Equal(t, "the pod was changed", before, pod)
 		})
 	}
 }

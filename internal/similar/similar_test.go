@@ -3,7 +3,7 @@ package similar
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestWords(t *testing.T) {
@@ -26,9 +26,7 @@ func TestWords(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Words(tc.word, tc.there)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "words", tc.want, Words(tc.word, tc.there))
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -39,22 +39,14 @@ var trace = []string{"--nodes", "testdata/nodes.csv", "--pods", "testdata/pods.c
 // TestOutput: all policies side by side, as people see them.
 func TestOutput(t *testing.T) {
 	got, err := runCommand(t, append(trace, "--seeds", "2")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	golden := filepath.Join("testdata", "output.table")
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(golden, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "output", string(want), got)
 }
 
 // TestContract: the fields that scripts read.
@@ -70,13 +62,9 @@ func TestContract(t *testing.T) {
 	runs := func(args ...string) []run {
 		t.Helper()
 		text, err := runCommand(t, append(args, "--policy", "daybreak", "--seed", "7", "-o", "json")...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		var got struct{ Runs []run }
-		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, json.Unmarshal([]byte(text), &got))
 		return got.Runs
 	}
 	if got := runs("--topology", "--jobs", "200", "--servers", "2", "--mix", "training", "--load", "0.5", "--seeds", "2"); len(got) != 2 || got[1].Policy != "daybreak" || got[1].Mix != "training" || got[1].Seed != 8 {
@@ -111,9 +99,7 @@ func TestHTML(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := runCommand(t, args...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			for _, want := range []string{"<!DOCTYPE html>", "default-src 'none'", "<td>daybreak</td>", `"Name":"daybreak","X":[`, `"Name":"fgd","X":[`} {
 				if !strings.Contains(got, want) {
 					t.Errorf("no %q on the page", want)
@@ -205,9 +191,7 @@ func TestPageEscapes(t *testing.T) {
 	const hostile = `</script><script>alert("1")</script>`
 	r := report{Title: hostile, Figures: []figure{{Title: hostile, Note: hostile}}, Tables: []table{{Title: hostile, Header: []string{hostile}, Rows: [][]string{{hostile}}}}}
 	var b strings.Builder
-	if err := r.writePage(&b); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.writePage(&b))
 	if strings.Contains(b.String(), "<script>alert") || strings.Count(b.String(), "</script>") != 1 {
 		t.Errorf("a name became markup:\n%s", b.String())
 	}
@@ -289,9 +273,7 @@ func TestProgress(t *testing.T) {
 			if tt.terminal {
 				got = append([]string{""}, got[:len(got)-1]...)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("lines (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "lines", tt.want, got)
 		})
 	}
 }

@@ -4,10 +4,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestDaybreakIsTheCore: what the policy does, with all that it remembers, is
@@ -15,14 +14,10 @@ import (
 func TestDaybreakIsTheCore(t *testing.T) {
 	trace := mixed(4, 40)
 	got, err := Place(t.Context(), trace, "daybreak", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	_, jobs := kindsOf(trace.Pods, false)
 	servers, err := traceServers(trace.Nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	census, supply := place.NewCensus(), map[string]int{}
 	at := map[string]*server{}
 	for _, s := range servers {
@@ -40,14 +35,10 @@ func TestDaybreakIsTheCore(t *testing.T) {
 		want = append(want, p)
 		if p.Placed {
 			census.Add(place.KindsOf(&k.request), 1)
-			if err := at[p.Node].book(ledger.Holder(strconv.Itoa(i)), k, p.Cards); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, at[p.Node].book(ledger.Holder(strconv.Itoa(i)), k, p.Cards))
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("placements (-core +policy):\n%s", diff)
-	}
+	gputest.Equal(t, "placements of core and policy", want, got)
 }
 
 // choose asks the core about each server that CPU, memory and model leave, and takes

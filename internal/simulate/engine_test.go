@@ -3,9 +3,9 @@ package simulate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -13,6 +13,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // small returns options of a quick study.
@@ -38,15 +39,11 @@ func queueOf(t *testing.T, queue int, jobs func(one, eight *kind) []job) *engine
 	t.Helper()
 	c := scenarioOf(0.5, 1, 8)
 	e, _, err := c.engine(&Options{Servers: 1, Jobs: 100}, queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	arriving := jobs(&e.kinds[len(e.kinds)-2], &e.kinds[len(e.kinds)-1])
 	copy(e.jobs, arriving)
 	for j := range arriving {
-		if err := e.arrive(j); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, e.arrive(j))
 	}
 	return e
 }
@@ -67,9 +64,7 @@ func TestQueueTheory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := scenarioOf(load, 8)
 			run, err := c.play(t.Context(), &Options{Servers: tc.servers, Jobs: 30_000}, 1, func(int) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if got := run.MeanWait["8"]; math.Abs(got/tc.want-1) > 0.08 {
 				t.Errorf("mean wait %.3f, want %.3f", got, tc.want)
 			}
@@ -91,9 +86,7 @@ func TestBackfill(t *testing.T) {
 		e := queueOf(t, queue, func(one, eight *kind) []job {
 			return []job{{kind: one, lasts: 9}, {kind: eight, arrives: 1, lasts: 1}, {kind: one, arrives: 2, lasts: 1}}
 		})
-		if diff := cmp.Diff(want, e.waiting); diff != "" {
-			t.Errorf("of the first %d that wait; waiting (-want +got):\n%s", queue, diff)
-		}
+		gputest.Equal(t, fmt.Sprintf("of the first %d that wait; waiting", queue), want, e.waiting)
 	}
 }
 
@@ -111,12 +104,8 @@ func TestBackfillAtDeparture(t *testing.T) {
 	// Of the server's cards one stays taken, so that no job of eight fits.
 	e.servers[0].Release(holder(0))
 	e.servers[0].Book(ledger.Holding{Holder: "stays", Parts: []ledger.Part{{Shares: []ledger.Share{{Card: 7, Compute: 100, Exclusive: true}}}}})
-	if err := e.depart(); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]int{1, 2, 3, 4}, e.waiting); diff != "" {
-		t.Errorf("the small jobs are third and fourth, and two are tried; waiting (-want +got):\n%s", diff)
-	}
+	gputest.Must(t, e.depart())
+	gputest.Equal(t, "the small jobs are third and fourth, and two are tried; waiting", []int{1, 2, 3, 4}, e.waiting)
 }
 
 // TestBrokenZones: a fractional job breaks a zone without need when its zone was
@@ -138,9 +127,7 @@ func TestBrokenZones(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := fraction(32)
 			m := newChurnMeter(&scenario{shape: shapes[0]}, makeWorld(t, shapes[0], tc.servers...), nil)
-			if got := m.breaksZone(&k, m.servers[0], gpu.SetOf(tc.card)); got != tc.want {
-				t.Errorf("breaks a zone: %v, want %v", got, tc.want)
-			}
+			gputest.Equal(t, "breaks a zone", tc.want, m.breaksZone(&k, m.servers[0], gpu.SetOf(tc.card)))
 		})
 	}
 }
@@ -151,22 +138,16 @@ func TestSameOptionsSameResult(t *testing.T) {
 	run := func(o Options) []outcome {
 		t.Helper()
 		s, err := runStudy(t.Context(), &o, ignoreProgress)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return s.Runs
 	}
 	o := small()
 	all := run(o)
-	if diff := cmp.Diff(all, run(o)); diff != "" {
-		t.Errorf("two runs differ:\n%s", diff)
-	}
+	gputest.Equal(t, "two runs differ", all, run(o))
 	o.Policies = []string{"fgd"}
 	alone := run(o)
 	among := slices.DeleteFunc(all, func(o outcome) bool { return o.Policy != "fgd" })
-	if diff := cmp.Diff(among, alone); diff != "" {
-		t.Errorf("among other policies and alone (-among +alone):\n%s", diff)
-	}
+	gputest.Equal(t, "among other policies and alone", among, alone)
 	if cmp.Equal(alone[0].MeanWait, alone[1].MeanWait) {
 		t.Error("two seeds gave the same waits")
 	}
@@ -206,15 +187,14 @@ func TestMixesAreWhole(t *testing.T) {
 func TestStudyProgress(t *testing.T) {
 	o := small()
 	calls, last := 0, int64(0)
-	if _, err := runStudy(t.Context(), &o, func(done, total int64) {
+	_, err := runStudy(t.Context(), &o, func(done, total int64) {
 		if total != 6000 || done <= last || done > total {
 			t.Errorf("%d of %d after %d", done, total, last)
 		}
 		calls++
 		last = done
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	gputest.Must(t, err)
 	if last != 6000 || calls != 20 {
 		t.Errorf("%d calls up to %d, want 20 up to 6000", calls, last)
 	}
@@ -244,9 +224,7 @@ func TestPoliciesAreChecked(t *testing.T) {
 		c := scenarioOf(0.9, 4)
 		c.policy.make = func(*world) policy { return p }
 		_, err := c.play(t.Context(), &Options{Servers: 2, Jobs: 100}, 1, func(int) {})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want %q", err, want)
-		}
+		gputest.ErrorHas(t, "play", want, err)
 	}
 }
 

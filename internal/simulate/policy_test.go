@@ -11,6 +11,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // whole returns jobs of so many whole cards, and fraction jobs that ask for so
@@ -26,17 +27,13 @@ type booked map[int]gpu.Percent
 func makeWorld(t *testing.T, s shape, servers ...booked) *world {
 	t.Helper()
 	topology, err := s.topology()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := &world{kinds: mixes[0].kinds()}
 	for i, cards := range servers {
 		n := newServer(i, strconv.Itoa(i), topology)
 		for card, share := range cards {
 			k := fraction(share)
-			if err := n.book(ledger.Holder(strconv.Itoa(card)), &k, gpu.SetOf(card)); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, n.book(ledger.Holder(strconv.Itoa(card)), &k, gpu.SetOf(card)))
 		}
 		w.servers = append(w.servers, n)
 	}

@@ -3,6 +3,8 @@ package simulate
 import (
 	"fmt"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestDaybreakMissesNoPair is the promise about links: every multi-card job gets
@@ -20,9 +22,7 @@ func TestDaybreakMissesNoPair(t *testing.T) {
 					Loads: []float64{0.6, 0.85, 0.95}, Servers: 12, Jobs: 600, Seed: 1000, Seeds: 1,
 				}
 				r, err := runStudy(t.Context(), &o, ignoreProgress)
-				if err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, err)
 				for i := range r.Runs {
 					run := &r.Runs[i]
 					if run.Pairs != run.BestPairs || run.Weight != run.BestWeight {
@@ -46,9 +46,7 @@ func TestOthersMissPairs(t *testing.T) {
 		Servers: 12, Jobs: 3000, Seed: 1000, Seeds: 1,
 	}
 	r, err := runStudy(t.Context(), &o, ignoreProgress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for i := range r.Runs {
 		if run := &r.Runs[i]; run.Pairs >= run.BestPairs {
 			t.Errorf("%s got %d pairs of %d", run.Policy, run.Pairs, run.BestPairs)

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // mixed makes up a trace: servers of several shapes, and pods of many kinds that
@@ -51,9 +50,7 @@ func mustRun(t *testing.T, trace *Trace, o Options) []result {
 	t.Helper()
 	var last, all int64
 	results, err := replayAll(t.Context(), trace, &o, func(done, total int64) { last, all = done, total })
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if last != all || all == 0 {
 		t.Errorf("progress ends at %d of %d pods", last, all)
 	}
@@ -67,13 +64,9 @@ func TestSameSeedSameResult(t *testing.T) {
 	for _, ties := range []Ties{TiesIndex, TiesRandom} {
 		o := Options{Policies: names(tracePolicies), Seed: 5, Seeds: 2, Inflate: 1.2, Ties: ties}
 		all := mustRun(t, trace, o)
-		if diff := cmp.Diff(all, mustRun(t, trace, o)); diff != "" {
-			t.Errorf("two runs differ:\n%s", diff)
-		}
+		gputest.Equal(t, "two runs differ", all, mustRun(t, trace, o))
 		o.Policies, o.Seed, o.Seeds = []string{"daybreak"}, 6, 1
-		if diff := cmp.Diff(all[len(all)-1:], mustRun(t, trace, o)); diff != "" {
-			t.Errorf("a run by itself differs:\n%s", diff)
-		}
+		gputest.Equal(t, "a run by itself differs", all[len(all)-1:], mustRun(t, trace, o))
 	}
 }
 
@@ -150,9 +143,7 @@ func TestArrivals(t *testing.T) {
 	count := func(inflate float64) (asked int64, times []int) {
 		t.Helper()
 		order, err := arrivals(pods, demand, inflate, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		times = make([]int, len(pods))
 		for _, i := range order {
 			times[i]++
@@ -197,9 +188,7 @@ func TestTraceMeter(t *testing.T) {
 	}
 	curve := got.Curve
 	got.Curve = nil
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("result (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "result", want, got)
 	if len(curve) != 164 || curve[49].AllocatedPercent != 0 || curve[50].AllocatedPercent != 50 || curve[163].AllocatedPercent != 75 {
 		t.Errorf("a curve of %d points: %v", len(curve), curve)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // example is a result whose figures can be checked by eye: two policies, two
@@ -41,9 +41,7 @@ func example() study {
 func TestWriteText(t *testing.T) {
 	r := example()
 	var b bytes.Buffer
-	if err := churnReport(&r).writeText(&b); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, churnReport(&r).writeText(&b))
 	want := `
 Jobs that come and go, zones 2x4, mix mixed (4 servers of 8 cards, 1000 jobs, seeds 1 to 2; waits in mean running times)
 load  policy    2 cards in one zone, %  4 cards in one zone, %  pairs, % of best  wait, fractional/2/4  wait, 8      allocated, %  zones broken
@@ -56,9 +54,7 @@ Jobs that come and go, zones none, mix mixed (4 servers of 8 cards, 1000 jobs, s
 load  policy  pairs, % of best  wait, 8  allocated, %  zones broken
 0.50  fgd     -                 2.00     50.0          0
 `
-	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), b.String()); diff != "" {
-		t.Errorf("text (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "text", strings.TrimPrefix(want, "\n"), b.String())
 }
 
 func TestFigures(t *testing.T) {
@@ -78,9 +74,7 @@ func TestFigures(t *testing.T) {
 			YLabel: "mean wait, in mean running times", Lines: []line{curve("daybreak", 0.7, 0.85), curve("hami", 0.7, 0.85)}, Note: note,
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("figures (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "figures", want, got)
 }
 
 // TestReportOfRealRuns: what comes out of a study can be shown, whatever its
@@ -90,14 +84,10 @@ func TestReportOfRealRuns(t *testing.T) {
 	o.Jobs, o.Seeds, o.Loads = 150, 1, []float64{0.5, 0.8}
 	o.Policies, o.Zones, o.Mixes = []string{"daybreak", "hami-topology"}, names(shapes), names(mixes)
 	s, err := runStudy(t.Context(), &o, ignoreProgress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	r := churnReport(&s)
 	for _, output := range []string{"html", "json"} {
-		if err := r.write(io.Discard, output, s); err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, r.write(io.Discard, output, s))
 	}
 	// Three shapes have zones smaller than a server; all have waits.
 	if got, want := len(r.Figures), len(mixes)*(3+6); got != want {

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestBest(t *testing.T) {
@@ -31,9 +32,7 @@ func TestBest(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := newExhaustive(find(shapes, tc.shape)).best[tc.idle][tc.cards]
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(quality{})); diff != "" {
-				t.Errorf("best (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "best", tc.want, got, cmp.AllowUnexported(quality{}))
 		})
 	}
 }
@@ -44,9 +43,7 @@ func TestShapes(t *testing.T) {
 	}
 	for _, s := range shapes {
 		topology, err := s.topology()
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		w := want[s.name]
 		links := 0
 		for c := range serverCards {

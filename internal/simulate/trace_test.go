@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const (
@@ -92,9 +91,7 @@ func checkParsed[T any](t *testing.T, got []T, err error, want []T, wantErr stri
 	case wantErr != "" && (err == nil || err.Error() != wantErr):
 		t.Errorf("error %q\nwant  %q", err, wantErr)
 	case wantErr == "":
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("rows (-want +got):\n%s", diff)
-		}
+		gputest.Equal(t, "rows", want, got)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/place"
@@ -108,9 +106,7 @@ func TestHelp(t *testing.T) {
 			if len(e.Refusals) == 0 {
 				t.Fatal("it fits")
 			}
-			if diff := cmp.Diff(tc.want, e.Help); diff != "" {
-				t.Errorf("help (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "help", tc.want, e.Help)
 		})
 	}
 }
@@ -167,9 +163,7 @@ func TestRoomDoesLeastHarm(t *testing.T) {
 			if e.Help == nil || e.Help.Room == nil {
 				t.Fatalf("help is %+v, want room", e.Help)
 			}
-			if diff := cmp.Diff(tc.want, *e.Help.Room); diff != "" {
-				t.Errorf("room (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "room", tc.want, *e.Help.Room)
 		})
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // budget is a ResourceQuota of the namespace default.
@@ -81,9 +80,7 @@ func TestPlaceWithinBudget(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, placed(t, snapshot(t, append(tc.docs, device("n1", 2, "64Gi"))...), place.Default)); diff != "" {
-				t.Errorf("placed (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "placed", tc.want, placed(t, snapshot(t, append(tc.docs, device("n1", 2, "64Gi"))...), place.Default))
 		})
 	}
 }
@@ -102,9 +99,7 @@ func TestNamespacesCount(t *testing.T) {
 	for _, q := range n.Quotas {
 		used = append(used, q.Used)
 	}
-	if want := []int64{430, 202 << 10, 4}; !slices.Equal(used, want) {
-		t.Errorf("used of the quotas %d, want %d", used, want)
-	}
+	gputest.Equal(t, "used of the quotas", []int64{430, 202 << 10, 4}, used)
 }
 
 // others is a pod on the node with cards of another vendor, which Koordinator placed.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
@@ -17,9 +18,7 @@ func noon() time.Time { return time.Date(2026, time.March, 15, 12, 0, 0, 0, time
 func snapshot(t *testing.T, docs ...string) *cluster.Snapshot {
 	t.Helper()
 	objects, err := cluster.ReadFiles([]string{"-"}, strings.NewReader(documents(docs...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return objects.Snapshot()
 }
 
@@ -28,9 +27,7 @@ func placeAll(t *testing.T, s *cluster.Snapshot, o PlaceOptions) *Placements {
 	t.Helper()
 	o.Now = noon
 	placements, err := Place(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return placements
 }
 

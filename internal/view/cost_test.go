@@ -14,6 +14,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/gputest/cost"
 	"github.com/daybreak-gpu/daybreak/test/gputest/hostile"
 )
@@ -35,16 +36,13 @@ func costs() map[string]cost.Case {
 		add := func(name string, bounds cost.Bounds, build func(size int) *corev1.Pod, look func(s *cluster.Snapshot, pod *corev1.Pod) any) {
 			cases[name+"/"+pod.Name] = cost.Case{Size: pod.Stored(), Bounds: bounds, Make: func(tb testing.TB, size int) cost.Work {
 				object := build(size)
-				if _, err := request.Trim(object); err != nil {
-					tb.Fatal(err)
-				}
+				_, err := request.Trim(object)
+				gputest.Must(tb, err)
 				objects := servers(tb)
 				objects.Pods = append(objects.Pods, object)
 				return cost.Work{Object: build(size), Do: func() int {
 					text, err := json.Marshal(look(objects.Snapshot(), object))
-					if err != nil {
-						tb.Fatal(err)
-					}
+					gputest.Must(tb, err)
 					return len(text)
 				}}
 			}}
@@ -82,8 +80,6 @@ func servers(tb testing.TB) *cluster.Objects {
 		docs = append(docs, device(fmt.Sprintf("n%d", i), 8, "64Gi"))
 	}
 	objects, err := cluster.ReadFiles([]string{"-"}, strings.NewReader(documents(docs...)))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	gputest.Must(tb, err)
 	return objects
 }

@@ -43,9 +43,7 @@ func TestWants(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			if got := wants(ask); got != tc.want {
-				t.Errorf("wants %q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "wants", tc.want, wants(ask))
 		})
 	}
 }
@@ -58,9 +56,7 @@ func TestBooked(t *testing.T) {
 		"0.02% booked against 0.00%":   {ledger.MaxFullness / 5000, 0},
 		"0.025% booked against 0.020%": {ledger.MaxFullness / 4000, ledger.MaxFullness / 5000},
 	} {
-		if got := booked(&ledger.Offer{NodeFullness: of[0]}, &ledger.Offer{NodeFullness: of[1]}); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		gputest.Equal(t, "booked", want, booked(&ledger.Offer{NodeFullness: of[0]}, &ledger.Offer{NodeFullness: of[1]}))
 	}
 }
 
@@ -118,16 +114,12 @@ func TestSummaries(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := snapshot(t, append(tc.there, tc.pod)...)
-			if e := Explain(s, s.Pending[0], place.Default); e.Summary != tc.want {
-				t.Errorf("explain says\n     %q\nwant %q", e.Summary, tc.want)
-			}
+			gputest.Equal(t, "explain says", tc.want, Explain(s, s.Pending[0], place.Default).Summary)
 			if p := NewStatus(s, "").Pending[0]; p.Message != tc.want || p.Code != tc.code.String() {
 				t.Errorf("status says %s\n     %q\nwant %q", p.Code, p.Message, tc.want)
 			}
 			placements := placeAll(t, s, PlaceOptions{})
-			if got := placements.Pods[0].Summary; got != tc.want {
-				t.Errorf("place says\n     %q\nwant %q", got, tc.want)
-			}
+			gputest.Equal(t, "place says", tc.want, placements.Pods[0].Summary)
 		})
 	}
 }

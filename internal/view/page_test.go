@@ -10,15 +10,14 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // example is the example cluster with further documents.
 func example(t *testing.T, docs ...string) *cluster.Snapshot {
 	t.Helper()
 	objects, err := cluster.ReadFiles([]string{"../../examples/cluster.yaml", "-"}, strings.NewReader(documents(docs...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return objects.Snapshot()
 }
 
@@ -56,9 +55,7 @@ func TestForPage(t *testing.T) {
 	st.ForPage(s)
 	a := st.Nodes[0]
 	wantLinks := [][2]int{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}, {4, 5}, {4, 6}, {4, 7}, {5, 6}, {5, 7}, {6, 7}}
-	if diff := cmp.Diff(wantLinks, a.Links); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "links", wantLinks, a.Links)
 	want := []HolderStatus{
 		{Namespace: "team-a", Pod: "notebook", ComputePercent: 20, MemoryMiB: 16 << 10, QoS: "best-effort", Containers: []HolderContainer{{Name: "main", ComputePercent: 20, MemoryMiB: 16 << 10}}},
 		{
@@ -95,9 +92,7 @@ func TestOrigin(t *testing.T) {
 			}
 		}
 		got := Explain(s, pod, place.Default)
-		if diff := cmp.Diff([]any{tc.want.Created, tc.want.Placed, tc.want.Owner}, []any{got.Created, got.Placed, got.Owner}); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		gputest.Equal(t, name, []any{tc.want.Created, tc.want.Placed, tc.want.Owner}, []any{got.Created, got.Placed, got.Owner})
 	}
 }
 

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPolicyStandsIn: on n1, the fuller node, card 1 is the fuller; on n2 card 0
@@ -89,12 +89,8 @@ func TestPlaceBooksOneAfterAnother(t *testing.T) {
 		pod("fourth", "sgpu: 1, vcore: 1, vmemory: 1"), pod("fifth", "gpu: 1"),
 		device("n1", 2, "64Gi"))
 	want := []string{"n1 0", "n1 1", "n1 1", "refused: ComputeShort", "refused: ExclusiveConflict"}
-	if diff := cmp.Diff(want, placed(t, s, place.Default)); diff != "" {
-		t.Errorf("placed (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"default/first", "default/second", "default/third"}, holders(s)); diff != "" {
-		t.Errorf("booked (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "placed", want, placed(t, s, place.Default))
+	gputest.Equal(t, "booked", []string{"default/first", "default/second", "default/third"}, holders(s))
 }
 
 func holders(s *cluster.Snapshot) []string {
@@ -115,9 +111,7 @@ func TestPlaceOnCountedCards(t *testing.T) {
 		{UUID: "", Index: 1, ComputePercent: 100, MemoryMiB: 65536},
 	}}}
 	two, slice := placements.Pods[0], placements.Pods[1]
-	if diff := cmp.Diff(want, two.Containers); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", want, two.Containers)
 	if text, ok := two.Annotations["metax-tech.com/gpu-devices-allocated"]; ok {
 		t.Errorf("the annotation names unknown cards: %s", text)
 	}
@@ -163,7 +157,5 @@ func TestRefusalsByName(t *testing.T) {
 	for _, r := range placements.Pods[0].Refusals {
 		names = append(names, r.Node)
 	}
-	if want := []string{"metax-1", "metax-9", "metax-10"}; !slices.Equal(names, want) {
-		t.Errorf("refusals of %v, want %v", names, want)
-	}
+	gputest.Equal(t, "nodes of the refusals", []string{"metax-1", "metax-9", "metax-10"}, names)
 }

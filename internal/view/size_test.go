@@ -4,15 +4,15 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestSizes: free memory rounds down and used memory up. The page renders sizes in
 // the browser: the table is a file so that its tests can read it too.
 func TestSizes(t *testing.T) {
 	text, err := os.ReadFile("testdata/sizes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var cases []struct {
 		MiB        int64
 		Free, Used string
@@ -51,9 +51,7 @@ func TestFreeOf(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			free, total := FreeOf(tc.free, tc.total)
-			if got := free + " of " + total; got != tc.want {
-				t.Errorf("%q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "sizes", tc.want, free+" of "+total)
 		})
 	}
 }

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // nodesOf returns the nodes of a status by name.
@@ -36,9 +35,7 @@ func TestOutOfSlices(t *testing.T) {
 		t.Errorf("card 1 is out of slices: %v, %+v free", c.OutOfSlices(), c.Free)
 	}
 	want := Free{Amounts: Amounts{100, 64 << 10}, WholeCards: 1, LargestSlice: Amounts{100, 64 << 10}}
-	if diff := cmp.Diff(want, n.Free); diff != "" {
-		t.Errorf("free (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "free", want, n.Free)
 }
 
 // TestFreeAddsUp: what a node has free is what its cards have, whatever is wrong
@@ -90,9 +87,7 @@ func TestTaintedNodes(t *testing.T) {
 				docs = append(docs, lease("manager", tc.manager))
 			}
 			st := NewStatus(snapshot(t, docs...), "")
-			if got := st.Nodes[0].Taint; got != tc.want {
-				t.Errorf("taint %q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "taint", tc.want, st.Nodes[0].Taint)
 			want := 2
 			if tc.want != "" {
 				want = 0
@@ -133,9 +128,7 @@ func TestVendorNodes(t *testing.T) {
 		t.Errorf("free on the node with whole cards: %+v", f)
 	}
 	want := map[string]int{"C550": 8, "C500": 2, "N260": 1}
-	if diff := cmp.Diff(want, st.Cluster.Models); diff != "" {
-		t.Errorf("models (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "models", want, st.Cluster.Models)
 }
 
 // TestFragmentationNeedsPods: with fewer than 32 pods nothing is known of it, and it
@@ -181,9 +174,7 @@ func TestMark(t *testing.T) {
 	for _, c := range st.Nodes[0].Cards {
 		got = append(got, c.Violations)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rules by card (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "rules by card", want, got)
 }
 
 // TestMissingDevice: a node that Daybreak serves and that has no Device has no free
@@ -191,9 +182,7 @@ func TestMark(t *testing.T) {
 func TestMissingDevice(t *testing.T) {
 	served := "apiVersion: v1\nkind: Node\nmetadata: {name: n1, annotations: {daybreak-gpu.io/served-by: daybreak}}\nstatus: {capacity: {metax-tech.com/gpu: 8, metax-tech.com/sgpu: 128}}\n"
 	objects, err := cluster.ReadFiles([]string{"-"}, strings.NewReader(documents(served, device("n2", 1, "64Gi"), node("n2"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for undefined, want := range map[bool]string{
 		false: "it has no Device: its agent has not published its cards",
 		true:  "the definition of Devices (devices.scheduling.koordinator.sh) is missing from the cluster",
@@ -205,9 +194,7 @@ func TestMissingDevice(t *testing.T) {
 		if n.MissingDevice != want || n.ServedBy != "daybreak" || !n.HasCards() || n.Free != (Free{}) || st.Cluster.NodesWithCards != 2 || st.Cluster.Free.WholeCards != 1 {
 			t.Errorf("undefined is %v: %q, want %q; has cards: %v, free %+v, in the cluster %+v", undefined, n.MissingDevice, want, n.HasCards(), n.Free, st.Cluster)
 		}
-		if other := nodesOf(st)["n2"].MissingDevice; other != "" {
-			t.Errorf("n2: %q", other)
-		}
+		gputest.Equal(t, "n2", "", nodesOf(st)["n2"].MissingDevice)
 		notes := audit.Check(s, noon()).Notes
 		if len(notes) != 1 || notes[0].Rule != audit.DeviceMissing || notes[0].Message != "no card of node n1 is known: "+want {
 			t.Errorf("undefined is %v: the audit notes %+v", undefined, notes)

@@ -3,8 +3,6 @@ package view
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
@@ -15,16 +13,10 @@ func TestFree(t *testing.T) {
 	gputest.Exclusive(n, 0, 4, 5)
 	gputest.Slice(n, "a", 1, 30, 16<<10, gpu.BestEffort)
 	want := Free{Amounts: Amounts{ComputePercent: 270, MemoryMiB: 176 << 10}, WholeCards: 2, LinkedCards: 2, LargestSlice: Amounts{100, 64 << 10}}
-	if diff := cmp.Diff(want, freeOf(n)); diff != "" {
-		t.Errorf("free (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "free", want, freeOf(n))
 	gputest.Exclusive(n, 2, 3)
 	want = Free{Amounts: Amounts{70, 48 << 10}, LargestSlice: Amounts{70, 48 << 10}}
-	if diff := cmp.Diff(want, freeOf(n)); diff != "" {
-		t.Errorf("free with a slice alone (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "free with a slice alone", want, freeOf(n))
 	n.BookUnknown("default/unknown")
-	if diff := cmp.Diff(Free{}, freeOf(n)); diff != "" {
-		t.Errorf("free with a pod whose cards are not known (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "free with a pod whose cards are not known", Free{}, freeOf(n))
 }

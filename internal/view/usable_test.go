@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // node is a Node to go with a Device of the same name. The parts are lines below
@@ -97,17 +98,13 @@ func TestPlaceOnUsableNodes(t *testing.T) {
 // TestSelectorOfNoNode: a selector that matches no node is named as the reason.
 func TestSelectorOfNoNode(t *testing.T) {
 	e := explained(t, device("n1", 1, "64Gi"), node("n1"), device("n2", 1, "64Gi"), node("n2", cordoned), with(pod("p", "gpu: 1"), "nodeSelector: {pool: n9}"))
-	if want := "0/2 nodes: 2 do not match the pod's nodeSelector; no node has the label pool=n9"; e.Summary != want {
-		t.Errorf("summary %q, want %q", e.Summary, want)
-	}
+	gputest.Equal(t, "summary", "0/2 nodes: 2 do not match the pod's nodeSelector; no node has the label pool=n9", e.Summary)
 	want := []string{"the pod's nodeSelector wants pool=n9, the node has pool=n1", "the pod's nodeSelector wants pool=n9, the node has pool=n2"}
 	var got []string
 	for _, r := range e.Refusals {
 		got = append(got, r.Message)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "messages", want, got)
 	if e.Help != nil {
 		t.Errorf("help is %+v, want none: nothing on these nodes helps", e.Help)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/gputest/reviewer"
 )
 
@@ -107,9 +108,7 @@ func TestBudgetsOfViewers(t *testing.T) {
 	}
 	enter("forged")
 	w.must(page.Wait("the form is back", form))
-	if text := value[string](w, page, `document.querySelector('.problem').innerText.trim()`); text != "Invalid or expired token" {
-		t.Errorf("the problem is %q", text)
-	}
+	gputest.Equal(t, "the problem", "Invalid or expired token", value[string](w, page, `document.querySelector('.problem').innerText.trim()`))
 	enter("blind")
 	w.must(page.Wait("the form is back", form))
 	w.eval(page, `document.getElementById('language').click()`)
@@ -125,9 +124,7 @@ func TestBudgetsOfViewers(t *testing.T) {
 		return strings.Join(value[[]string](w, page, `[...document.querySelectorAll('main > .scroll tbody tr')].map((tr) => tr.cells[0].textContent)`), " ")
 	}
 	enter("alice")
-	if got := namespaces(); got != "team-a" {
-		t.Errorf("alice sees %s", got)
-	}
+	gputest.Equal(t, "alice sees", "team-a", namespaces())
 	text := value[string](w, page, `document.querySelector('main').innerText`)
 	if !strings.Contains(text, "Pod names are shown only for namespaces where you may list pods.") || strings.Contains(text, "team-b") || strings.Contains(text, "team-c") {
 		t.Errorf("alice's page is %s", text)
@@ -136,7 +133,5 @@ func TestBudgetsOfViewers(t *testing.T) {
 	w.must(page.Wait("the form is back", `!window.old && `+form))
 	enter("admin")
 	w.to(page, "#/namespaces")
-	if got := namespaces(); got != "team-a team-b team-c" {
-		t.Errorf("admin sees %s", got)
-	}
+	gputest.Equal(t, "admin sees", "team-a team-b team-c", namespaces())
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // The pods of the test: slices of each QoS class and whole cards; and some that
@@ -162,9 +164,7 @@ func (w *world) keyboard(page *Tab) func(*testing.T) {
 		key("2")
 		w.must(page.Wait("the nodes are back", `location.hash === '#/nodes' && document.querySelector('main .server')`))
 		key("/")
-		if id := value[string](w, page, `document.activeElement.id`); id != "filter" {
-			t.Errorf("/ leads to %q", id)
-		}
+		gputest.Equal(t, "/ leads to", "filter", value[string](w, page, `document.activeElement.id`))
 	}
 }
 
@@ -273,9 +273,7 @@ func (w *world) language(page *Tab) func(*testing.T) {
 		w.must(page.Wait("the nodes' answers are in Chinese", `document.querySelector('main .refusals')?.innerText.includes('需要 17 张 GPU')`))
 		w.must(page.Reload())
 		w.drawn(page)
-		if lang := value[string](w, page, `document.documentElement.lang`); lang != "zh-CN" {
-			t.Errorf("after a reload the language is %q", lang)
-		}
+		gputest.Equal(t, "after a reload the language", "zh-CN", value[string](w, page, `document.documentElement.lang`))
 		w.eval(page, `document.getElementById('language').click()`)
 		w.must(page.Wait("the page is in English", `document.documentElement.lang === 'en'`))
 	}

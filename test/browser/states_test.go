@@ -20,6 +20,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager/dashboard"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // still is a source that never changes.
@@ -99,9 +100,7 @@ func TestMarks(t *testing.T) {
 	w.must(page.Wait("the double booking is marked", `document.querySelector('[data-card="metax-a/0"].broken')`))
 	marks := value[map[string]string](w, page, `Object.fromEntries([...document.querySelectorAll('main .card')].map((c) => [c.dataset.card, c.querySelector('.free').textContent]))`)
 	for card, want := range map[string]string{"metax-a/0": "‼", "metax-a/1": "whole", "metax-a/4": "no slice", "metax-a/5": "idle", "metax-b/6": "!", "metax-a/3": "48 GiB"} {
-		if marks[card] != want {
-			t.Errorf("card %s has the mark %q, want %q", card, marks[card], want)
-		}
+		gputest.Equal(t, "card "+card+" has the mark", want, marks[card])
 	}
 	// The frame lies over the slices.
 	if frame := value[string](w, page, `getComputedStyle(document.querySelector('[data-card="metax-b/6"] .bar.memory'), '::after').borderTopStyle`); frame != "solid" {
@@ -149,9 +148,7 @@ func TestNotServing(t *testing.T) {
 	for language, want := range map[string][2]string{"en": {"Not serving", "metax-b is not serving"}, "zh": {"未提供服务", "metax-b 未提供服务"}} {
 		w.eval(page, fmt.Sprintf(`document.documentElement.lang.startsWith(%q) || document.getElementById('language').click()`, language))
 		w.to(page, "#/nodes")
-		if pill := value[string](w, page, `document.querySelector('[data-node="metax-b"] .pill').textContent`); pill != want[0] {
-			t.Errorf("%s: the pill is %q, want %q", language, pill, want[0])
-		}
+		gputest.Equal(t, language+": the pill", want[0], value[string](w, page, `document.querySelector('[data-node="metax-b"] .pill').textContent`))
 		w.to(page, "#/findings")
 		if text := value[string](w, page, `document.querySelector('main').innerText`); !strings.Contains(text, want[1]) || !strings.Contains(text, "kubelet does not have the plugins") {
 			t.Errorf("%s: the findings are %s", language, text)
@@ -172,9 +169,7 @@ func TestPrint(t *testing.T) {
 		if seen := value[[]string](w, page, `[...document.querySelectorAll('#nav, .filters, .chips, .crumbs, button:not(.sort), #tip')].filter((el) => el.checkVisibility()).map((el) => el.className || el.tagName)`); len(seen) > 0 {
 			t.Errorf("%s: %v are printed", at, seen)
 		}
-		if ink := value[string](w, page, `getComputedStyle(document.body).color`); ink != "rgb(24, 29, 39)" {
-			t.Errorf("%s: the text is %s", at, ink)
-		}
+		gputest.Equal(t, at+": the text", "rgb(24, 29, 39)", value[string](w, page, `getComputedStyle(document.body).color`))
 		if cut := value[[]string](w, page, `[...document.querySelectorAll('main h1, main h2, main td, main li, main p, main .stat')].filter((el) => el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1).map((el) => el.textContent.slice(0, 40))`); len(cut) > 0 {
 			t.Errorf("%s: cut off: %q", at, cut)
 		}
@@ -198,9 +193,7 @@ func TestNotFound(t *testing.T) {
 	}
 	w.eval(page, `document.querySelector('main a').click()`)
 	w.drawn(page)
-	if lang := value[string](w, page, `document.documentElement.lang`); lang != "zh-CN" {
-		t.Errorf("the dashboard is then in %s", lang)
-	}
+	gputest.Equal(t, "the dashboard is then in", "zh-CN", value[string](w, page, `document.documentElement.lang`))
 }
 
 // TestPodPage: a pod's page has its age, owner, containers, and when it was placed.
@@ -240,9 +233,7 @@ func TestSearchAndSort(t *testing.T) {
 		"#/pending?namespace=team-d":     "team-d/giant",
 		"#/pending?pod=hug":              "team-c/huge",
 	} {
-		if got := names(at); got != want {
-			t.Errorf("%s lists %s, want %s", at, got, want)
-		}
+		gputest.Equal(t, at+" lists", want, names(at))
 	}
 	w.to(page, "#/pods?pod=chat-")
 	w.eval(page, `[...document.querySelectorAll('main th button')].find((b) => b.textContent.startsWith('Pod')).click()`)
@@ -252,9 +243,7 @@ func TestSearchAndSort(t *testing.T) {
 		"#/pods?pod=none": "No pod matches these filters.", "#/pending?pod=none": "No pending pod matches these filters.", "#/nodes?node=none": "No node matches these filters.", "#/findings?node=metax-c": "No findings for metax-c.",
 	} {
 		w.to(page, at)
-		if text := value[string](w, page, `(document.querySelector('main .empty')?.textContent ?? '') + (document.querySelector('main .servers')?.dataset.empty ?? '')`); text != want {
-			t.Errorf("%s says %q, want %q", at, text, want)
-		}
+		gputest.Equal(t, at+" says", want, value[string](w, page, `(document.querySelector('main .empty')?.textContent ?? '') + (document.querySelector('main .servers')?.dataset.empty ?? '')`))
 	}
 }
 
@@ -262,9 +251,7 @@ func TestSearchAndSort(t *testing.T) {
 // cordoned is no failure.
 func TestMap(t *testing.T) {
 	example, err := os.ReadFile(filepath.Join("..", "..", "examples", "cluster.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	documents := broken()
 	for document := range strings.SplitSeq(string(example), "\n---\n") {
 		if !strings.Contains(document, "\n  name: metax-b\n") {
@@ -344,9 +331,7 @@ func TestRounding(t *testing.T) {
 		"memory(1048576 - 1)": "1 TiB", "free(1048576 - 1)": "1,023.9 GiB", "free(0)": "0", "free(640)": "640 MiB", "memory(1088)": "1.1 GiB", "free(1088)": "1 GiB",
 		"usedOf(2879 * 1024, 2880 * 1024)": "2.8 TiB", "percent(1, 1000)": "1", "percent(999, 1000)": "99", "percent(12.1, 100)": "13", "percent(0, 10)": "0", "percent(10, 10)": "100", "cardsUsed(1201)": "12.1", "cardsUsed(0)": "0",
 	} {
-		if got := value[string](w, page, `import(location.origin + '/assets/i18n.js').then(({ free, memory, usedOf, percent, cardsUsed }) => String(`+script+`))`); got != want {
-			t.Errorf("%s is %s, want %s", script, got, want)
-		}
+		gputest.Equal(t, script, want, value[string](w, page, `import(location.origin + '/assets/i18n.js').then(({ free, memory, usedOf, percent, cardsUsed }) => String(`+script+`))`))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -77,9 +78,7 @@ func (w *world) of(t *testing.T) *world {
 
 func (w *world) must(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	gputest.Must(w, err)
 }
 
 // kubectl runs kubectl, with the text as standard input, and returns its answer.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -22,9 +23,7 @@ import (
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	list, err := kinds(cmp.Or(*kindsFlag, "^kill "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if *kindsFlag == "" {
 		list = append(list, failover)
 	}
@@ -34,9 +33,7 @@ func TestRecovery(t *testing.T) {
 	for i := range r.plan.rounds {
 		for _, f := range r.plan.rounds[i].faults {
 			f.after = 0
-			if err := r.carryOut(w.Ctx, f); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, r.carryOut(w.Ctx, f))
 			w.Must(w.settled(settleLimit))
 		}
 	}
@@ -81,14 +78,9 @@ func TestSplitBrain(t *testing.T) {
 	}})
 	const pods = 100
 	for i := range pods {
-		w.Must(w.pods.create(w.Ctx, newPod(fmt.Sprintf("split-%03d", i), container(amounts{"sgpu": 1, "vcore": 25, "vmemory": 16}))))
+		w.Must(w.pods.create(w.Ctx, newPod(fmt.Sprintf("split-%03d", i), sliceOf(25, 16))))
 	}
-	w.Eventually("Bindings in flight", time.Minute, func() error {
-		if held.Load() < 20 {
-			return fmt.Errorf("%d", held.Load())
-		}
-		return nil
-	})
+	w.AtLeast("Bindings in flight", 20, &held)
 	exits := old.exits.Load()
 	old.turn.Lock()
 	w.Must(old.process.Signal(syscall.SIGSTOP))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -25,9 +26,7 @@ const (
 // everything adds up, and at the end nothing is left.
 func TestChaos(t *testing.T) {
 	list, err := kinds(*kindsFlag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := newWorld(t, options{machines: 3})
 	p := newPlan(*seedFlag, list, *faultsFlag, *podsFlag)
 	r := newRun(w, p)

@@ -2,10 +2,8 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,24 +31,13 @@ func (w *world) settle(limit time.Duration) (waited error, err error) {
 		w.pods.replaceFailed(w.Ctx)
 		ctx, cancel := context.WithTimeout(w.Ctx, 20*time.Second)
 		defer cancel()
-		now := problems(w.check(ctx))
+		now := harness.Problems(w.check(ctx))
 		if now != nil {
 			waited = now
 		}
 		return now
 	})
 	return waited, err
-}
-
-// problems makes one error of what is wrong.
-func problems(list []string) error {
-	if len(list) == 0 {
-		return nil
-	}
-	slices.Sort(list)
-	const most = 30
-	text := strings.Join(list[:min(most, len(list))], "\n  ")
-	return fmt.Errorf("%d things are wrong:\n  %s", len(list), text)
 }
 
 // check returns everything that is wrong at this moment.
@@ -245,8 +232,6 @@ func (w *world) empty(limit time.Duration) error {
 				list = append(list, fmt.Sprintf("%s: %v reservations are left (%v)", p.name, n, err))
 			}
 		}
-		return problems(list)
+		return harness.Problems(list)
 	})
 }
-
-var errNoSeries = errors.New("no such series")

@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/daybreak-gpu/daybreak/test/machine"
@@ -21,12 +20,11 @@ func (w *world) metric(ctx context.Context, p *part, series string) (float64, er
 	if err != nil {
 		return 0, fmt.Errorf("metrics of %s: %w", p.name, err)
 	}
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, series+" "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
+	n, err := machine.Metrics(text).Value(series)
+	if err != nil {
+		err = fmt.Errorf("metrics of %s: %w", p.name, err)
 	}
-	return 0, fmt.Errorf("metrics of %s: %s: %w", p.name, series, errNoSeries)
+	return n, err
 }
 
 // ours returns the parts that are Daybreak's.

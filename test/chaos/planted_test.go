@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // plantedBugs are mistakes that the suite has to notice. Each is put into a copy
@@ -67,9 +69,7 @@ var plantedBugs = map[string]struct {
 // TestPlanted: with a planted bug the suite fails, for the right reason.
 func TestPlanted(t *testing.T) {
 	list, err := kinds("^pod |^kill scheduler leader$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for name, bug := range plantedBugs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,22 +98,16 @@ func plant(t *testing.T, file, original, planted string) (binary string) {
 	t.Helper()
 	path := filepath.Join(root, file)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if n := strings.Count(string(text), original); n != 1 {
 		t.Fatalf("%s has the passage that the bug replaces %d times: bring the test up to date", file, n)
 	}
 	dir := t.TempDir()
 	changed, overlay, binary := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "daybreak")
 	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for path, text := range map[string][]byte{changed: []byte(strings.Replace(string(text), original, planted, 1)), overlay: list} {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, text, 0o600))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()

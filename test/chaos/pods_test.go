@@ -6,20 +6,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -53,26 +51,15 @@ func newPods(w *world) *pods {
 
 // watch follows all pods until the world ends.
 func (p *pods) watch() {
-	w := p.world
-	list := cache.NewListWatchFromClient(w.Client.CoreV1().RESTClient(), "pods", namespace, fields.Everything())
-	put := func(obj any) {
-		pod := machine.PodIn(obj)
+	machine.WatchPods(p.world.Ctx, p.world.Client, namespace, fields.Everything(), func(pod *corev1.Pod) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.latest[pod.Name] = pod
-	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: list, ObjectType: &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
-			DeleteFunc: func(obj any) {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				delete(p.latest, machine.PodIn(obj).Name)
-			},
-		},
+	}, func(pod *corev1.Pod) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.latest, pod.Name)
 	})
-	controller.Run(w.Ctx.Done())
 }
 
 // seen returns the pod as the watch shows it, nil if it does not.
@@ -185,42 +172,25 @@ func (p *pods) replaceFailed(ctx context.Context) {
 func (p *pods) newProbe() *corev1.Pod {
 	p.mu.Lock()
 	p.probes++
-	pod := newPod(fmt.Sprintf("probe-%05d", p.probes), container(amounts{"sgpu": 1, "vcore": 1, "vmemory": 1}))
+	pod := newPod(fmt.Sprintf("probe-%05d", p.probes), sliceOf(1, 1))
 	p.mu.Unlock()
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: probeServer}
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: probeTaint, Operator: corev1.TolerationOpExists}}
 	return pod
 }
 
-// newPod returns a pod with the containers.
-func newPod(name string, containers ...corev1.Container) *corev1.Pod {
-	for i := range containers {
-		containers[i].Name = "c" + strconv.Itoa(i)
+// newPod returns a pod with containers of these limits.
+func newPod(name string, containers ...string) *corev1.Pod {
+	b := gputest.MakePod(name)
+	for _, limits := range containers {
+		b.App(limits)
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(5)), Containers: containers},
-	}
+	return harness.Runnable(b, 5)
 }
 
-// amounts is what a container asks for; memory is in GiB.
-type amounts map[string]int
-
-// container returns a container that asks for the amounts. Those of Koordinator's
-// begin with "gpu-" or are "gpu.shared".
-func container(a amounts) corev1.Container {
-	list := corev1.ResourceList{}
-	for name, n := range a {
-		domain, q := "metax-tech.com/", *resource.NewQuantity(int64(n), resource.DecimalSI)
-		if strings.HasPrefix(name, "gpu-") || name == "gpu.shared" {
-			domain = "koordinator.sh/"
-		}
-		if name == "gpu-memory" {
-			q = *resource.NewQuantity(int64(n)<<30, resource.BinarySI)
-		}
-		list[corev1.ResourceName(domain+name)] = q
-	}
-	return corev1.Container{Image: "none", Resources: corev1.ResourceRequirements{Limits: list}}
+// sliceOf are the limits of a slice; memory is in GiB.
+func sliceOf(core, memory int) string {
+	return fmt.Sprintf("sgpu: 1, vcore: %d, vmemory: %d", core, memory)
 }
 
 // order is the number of a pod and what it asks for. It is a function of the
@@ -233,18 +203,18 @@ func order(seed uint64, number int) *corev1.Pod {
 	var pod *corev1.Pod
 	switch n := r.IntN(100); {
 	case n < 40:
-		pod = newPod(name, container(amounts{"sgpu": 1, "vcore": core, "vmemory": memory}))
+		pod = newPod(name, sliceOf(core, memory))
 	case n < 48:
-		pod = newPod(name, container(amounts{"sgpu": 1, "vcore": core, "vmemory": memory}), container(amounts{"sgpu": 1, "vcore": one(5, 10), "vmemory": one(1, 2)}))
+		pod = newPod(name, sliceOf(core, memory), sliceOf(one(5, 10), one(1, 2)))
 	case n < 56:
-		pod = newPod(name, container(amounts{"gpu": one(1, 1, 2, 2, 4)}))
+		pod = newPod(name, fmt.Sprintf("gpu: %d", one(1, 1, 2, 2, 4)))
 	case n < 60:
-		pod = newPod(name, container(amounts{"sgpu": 1, "vmemory": memory}))
+		pod = newPod(name, fmt.Sprintf("sgpu: 1, vmemory: %d", memory))
 	case n < 92:
-		pod = newPod(name, container(amounts{"gpu.shared": 1, "gpu-core": core, "gpu-memory": memory, "sgpu": 1}))
+		pod = newPod(name, fmt.Sprintf("gpu.shared: 1, gpu-core: %d, gpu-memory: %dGi, sgpu: 1", core, memory))
 	default:
 		n := one(1, 1, 2)
-		pod = newPod(name, container(amounts{"gpu-core": 100 * n, "gpu-memory-ratio": 100 * n, "sgpu": n}))
+		pod = newPod(name, fmt.Sprintf("gpu-core: %d, gpu-memory-ratio: %d, sgpu: %d", 100*n, 100*n, n))
 	}
 	if r.IntN(5) == 0 {
 		pod.Annotations = map[string]string{wire.AnnotationQoS: []string{"fixed-share", "burst-share"}[r.IntN(2)]}

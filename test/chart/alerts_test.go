@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // promtool runs Prometheus' own checker.
@@ -33,16 +35,10 @@ func TestAlerts(t *testing.T) {
 		Groups []struct{ Rules []struct{ Alert string } }
 	}
 	text, err := os.ReadFile(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
+	gputest.Must(t, yaml.Unmarshal(text, &file))
 	cases, err := os.ReadFile(tests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, g := range file.Groups {
 		for _, r := range g.Rules {
 			if !bytes.Contains(cases, []byte(`alertname="`+r.Alert+`"`)) {
@@ -55,17 +51,13 @@ func TestAlerts(t *testing.T) {
 // TestPanels: Prometheus accepts the queries of the Grafana dashboard.
 func TestPanels(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "monitoring", "dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var board struct {
 		Panels []struct {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal(text, &board))
 	type rule struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
@@ -81,12 +73,8 @@ func TestPanels(t *testing.T) {
 		t.Fatal("the dashboard has no queries")
 	}
 	file, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "panels", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	path := filepath.Join(t.TempDir(), "panels.json")
-	if err := os.WriteFile(path, file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path, file, 0o644))
 	promtool(t, "check", "rules", path)
 }

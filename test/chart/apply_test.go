@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // monitoringTypes stand for the Prometheus operator's, which keep everything.
@@ -36,9 +37,7 @@ func TestApply(t *testing.T) {
 	ctx, kubectl, onCluster := t.Context(), srv.kubectl, srv.helm
 	for kind, plural := range map[string]string{"ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"} {
 		text := strings.NewReplacer("KIND", kind, "PLURAL", plural).Replace(monitoringTypes)
-		if err := srv.Apply(ctx, strings.NewReader(text)); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, srv.Apply(ctx, strings.NewReader(text)))
 	}
 	kubectl(nil, "create", "namespace", namespace)
 	kubectl(nil, "create", "serviceaccount", "-n", namespace, "daybreak-test") // a dry run makes none for the pod of helm test
@@ -69,14 +68,12 @@ func TestApply(t *testing.T) {
 	if got := kubectl(nil, "get", "mutatingwebhookconfiguration", "daybreak", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}"); got == "" {
 		t.Error("an upgrade takes the trust away that the manager added")
 	}
-	if _, err := onCluster("install", "second", dir, "--namespace", "elsewhere", "--create-namespace"); err == nil || !strings.Contains(err.Error(), "already installed in namespace "+namespace) {
-		t.Errorf("a second installation: %v", err)
-	}
+	_, err := onCluster("install", "second", dir, "--namespace", "elsewhere", "--create-namespace")
+	gputest.ErrorHas(t, "a second installation", "already installed in namespace "+namespace, err)
 
 	before := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", "jsonpath={.metadata.uid}")
-	if _, err := onCluster("uninstall", "daybreak", "--wait"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = onCluster("uninstall", "daybreak", "--wait")
+	gputest.Must(t, err)
 	if after := kubectl(nil, "get", "crd", "devices.scheduling.koordinator.sh", "-o", "jsonpath={.metadata.uid}"); after != before {
 		t.Error("the definition of Device went with the chart, and all Devices with it")
 	}
@@ -94,9 +91,7 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	srv, ctx := newServer(t), t.Context()
 	client, err := kubernetes.NewForConfig(srv.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	secrets := client.CoreV1().Secrets(namespace)
 	step := func(args ...string) {
 		t.Helper()
@@ -115,29 +110,22 @@ func TestCertificates(t *testing.T) {
 	step("install", "daybreak", dir, "--create-namespace")
 	s := keeps("after an installation", "")
 	s.Data = map[string][]byte{"tls.key": []byte("manager's")}
-	if _, err := secrets.Update(ctx, s, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
+	gputest.Must(t, err)
 	step("upgrade", "daybreak", dir, "--set", "manager.replicas=3")
 	keeps("after an upgrade", "manager's")
 	step("rollback", "daybreak", "1")
 	keeps("after a rollback", "manager's")
 	text, err := render(ctx, "--show-only", "templates/manager/secret.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	srv.kubectl(text, "apply", "--server-side", "--force-conflicts", "-f", "-")
 	srv.kubectl(text, "apply", "-f", "-")
 	keeps("after a sync", "manager's")
 
-	if err := secrets.Delete(ctx, policy.Secret, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, secrets.Delete(ctx, policy.Secret, metav1.DeleteOptions{}))
 	step("upgrade", "daybreak", dir)
 	keeps("that was deleted, after an upgrade", "")
-	if err := secrets.Delete(ctx, policy.Secret, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, secrets.Delete(ctx, policy.Secret, metav1.DeleteOptions{}))
 	srv.kubectl(nil, "create", "secret", "generic", policy.Secret, "-n", namespace, "--from-literal=tls.key=by hand")
 	step("upgrade", "daybreak", dir)
 	keeps("made by hand, after an upgrade", "by hand")
@@ -154,9 +142,7 @@ func TestPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(to, "daybreak-1.2.3.tgz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if info.Size() > 256<<10 {
 		t.Errorf("the package has %d bytes: something is in it that does not belong there", info.Size())
 	}

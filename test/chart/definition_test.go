@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const definition = "devices.scheduling.koordinator.sh"
@@ -15,16 +15,10 @@ const definition = "devices.scheduling.koordinator.sh"
 func TestDefinitionIsAlwaysRendered(t *testing.T) {
 	t.Parallel()
 	first, err := render(t.Context(), "--show-only", "templates/crd.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	second, err := render(t.Context(), "--show-only", "templates/crd.yaml", "--is-upgrade", "--api-versions", "scheduling.koordinator.sh/v1alpha1,scheduling.koordinator.sh/v1alpha1/Device")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(first), string(second)); diff != "" {
-		t.Errorf("the definition differs where it is installed already (-first +second):\n%s", diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, "the definition of an installation and of an upgrade", string(first), string(second))
 	annotations := rendered(t)["CustomResourceDefinition/"+definition].GetAnnotations()
 	for key, want := range map[string]string{"helm.sh/resource-policy": "keep", "argocd.argoproj.io/sync-options": "Prune=false,Delete=false"} {
 		if annotations[key] != want {
@@ -56,8 +50,6 @@ func TestDefinitionOfAnotherRelease(t *testing.T) {
 func encode(t *testing.T, object any) []byte {
 	t.Helper()
 	text, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return text
 }

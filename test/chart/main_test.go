@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const (
@@ -69,9 +70,7 @@ type server struct {
 func newServer(t *testing.T) *server {
 	t.Helper()
 	c, err := local.Start(t.Context(), local.Config{Dir: t.TempDir(), Executable: bin("playground")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	t.Cleanup(c.Stop)
 	return &server{t, c}
 }
@@ -80,9 +79,7 @@ func newServer(t *testing.T) *server {
 func (s *server) kubectl(stdin []byte, args ...string) string {
 	s.Helper()
 	out, err := s.tryKubectl(stdin, args...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	return out
 }
 
@@ -114,9 +111,7 @@ type objects map[string]*unstructured.Unstructured
 func rendered(t *testing.T, flags ...string) objects {
 	t.Helper()
 	text, err := render(t.Context(), flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	out := objects{}
 	for docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
 		o := &unstructured.Unstructured{}
@@ -147,9 +142,7 @@ func (o objects) pod(t *testing.T, key string) corev1.PodSpec {
 			Template corev1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o[key].Object, &workload); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o[key].Object, &workload))
 	if n := len(workload.Spec.Template.Spec.Containers); n != 1 {
 		t.Fatalf("%s has %d containers, want one", key, n)
 	}

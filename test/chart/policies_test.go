@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPolicies: API servers from 1.30 on have the policies; below, the manager has
@@ -25,9 +27,7 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("%s: the manager evaluates no policies", version)
 		}
 		text, _, err := unstructured.NestedString(o["ConfigMap/daybreak-policies"].Object, "data", "policies.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		count := 0
 		for docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(text)), 4096); ; count++ {
 			p := &unstructured.Unstructured{}
@@ -46,9 +46,7 @@ func TestPolicies(t *testing.T) {
 		}
 		for _, key := range []string{"MutatingWebhookConfiguration/daybreak", "ValidatingWebhookConfiguration/daybreak"} {
 			webhooks, _, err := unstructured.NestedSlice(o[key].Object, "webhooks")
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			for _, w := range webhooks {
 				if _, has, _ := unstructured.NestedSlice(w.(map[string]any), "matchConditions"); has != conditions { //nolint:errcheck // a list of objects
 					t.Errorf("%s: %s: conditions %v, want %v", version, key, has, conditions)
@@ -56,9 +54,7 @@ func TestPolicies(t *testing.T) {
 			}
 		}
 		rules, _, err := unstructured.NestedSlice(o["ClusterRole/daybreak-manager"].Object, "rules")
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if text := string(encode(t, rules)); !strings.Contains(text, "validatingwebhookconfigurations") || !strings.Contains(text, "namespaces") {
 			t.Errorf("%s: rights %s", version, text)
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/check"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // whole is what an installation with everything consists of.
@@ -111,9 +111,7 @@ func TestObjects(t *testing.T) {
 				want = slices.DeleteFunc(want, tt.less)
 			}
 			slices.Sort(want)
-			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(rendered(t, tt.flags...)))); diff != "" {
-				t.Errorf("objects (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "objects", want, slices.Sorted(maps.Keys(rendered(t, tt.flags...))))
 		})
 	}
 }
@@ -267,9 +265,7 @@ func TestRuntimeFolders(t *testing.T) {
 				t.Errorf("%s: mounted as %+v", socket, m)
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: folders %q, want %q", socket, got, want)
-		}
+		gputest.Equal(t, socket+": folders", want, got)
 	}
 }
 
@@ -303,9 +299,7 @@ func TestSecrets(t *testing.T) {
 					got[m.MountPath] = secret
 				}
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("Secrets by folder (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "Secrets by folder", tt.want, got)
 		})
 	}
 }
@@ -315,9 +309,7 @@ func TestScrapes(t *testing.T) {
 	t.Parallel()
 	for set, want := range map[string]int{"monitoring.tlsSecret=m": 2, "monitoring.tlsSecret=": 0} {
 		text, err := render(t.Context(), "--api-versions", "monitoring.coreos.com/v1", "--set", set, "--show-only", "templates/monitoring/prometheus.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if got := strings.Count(string(text), "serverName: daybreak-metrics\n        ca: {secret: {name: m, key: ca.crt}}"); got != want {
 			t.Errorf("with %s %d scrapes have the certificate, want %d:\n%s", set, got, want, text)
 		}
@@ -331,9 +323,7 @@ func TestJobs(t *testing.T) {
 		for _, version := range []string{"1.36", "1.27"} {
 			o := rendered(t, "--kube-version", version, "--set", set)
 			webhooks, _, err := unstructured.NestedSlice(o["MutatingWebhookConfiguration/daybreak"].Object, "webhooks")
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if got := len(webhooks) - 2; got != want || strings.Count(string(encode(t, webhooks)), policy.PathJobs) != want {
 				t.Errorf("%s on %s: %d further webhooks, want %d: %s", set, version, got, want, encode(t, webhooks))
 			}
@@ -349,9 +339,7 @@ func TestQuotaNamespaces(t *testing.T) {
 	for set, want := range map[string]string{"quota.enforce=all": all, "quota.enforce=labelled": labelled} {
 		for version, times := range map[string]int{"1.36": 1, "1.28": 2, "1.27": 1} {
 			text, err := render(t.Context(), "--kube-version", version, "--set", set, "--show-only", "templates/policies.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if got := strings.Count(string(text), labelled) + strings.Count(string(text), all); got != times || strings.Count(string(text), want) != times {
 				t.Errorf("%s on %s: %d selectors, want %d of %s", set, version, got, times, want)
 			}
@@ -364,9 +352,7 @@ func TestQuotaNamespaces(t *testing.T) {
 func TestWhoMayWrite(t *testing.T) {
 	t.Parallel()
 	text, err := render(t.Context(), "--namespace", "gpus", "--set", "admission.otherSchedulers={koord},admission.publishers={vendor},admission.directBinders={operator},scheduler.extraArgs={--profile=third}", "--show-only", "templates/policies.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, want := range []string{
 		`["system:serviceaccount:gpus:daybreak-scheduler","koord"]`, `["system:serviceaccount:gpus:daybreak-agent"]`, `["vendor"]`, `["operator"]`, `namespace: "gpus"`,
 		`["system:serviceaccount:gpus:daybreak-agent","system:serviceaccount:gpus:daybreak-manager","system:serviceaccount:gpus:daybreak-scheduler"]`,
@@ -388,9 +374,7 @@ func TestRights(t *testing.T) {
 				continue
 			}
 			var role rbacv1.ClusterRole // as a Role, as far as rules go
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role))
 			for _, r := range role.Rules {
 				about := slices.ContainsFunc(r.Resources, func(name string) bool { return name == "secrets" || name == "*" })
 				if about && (len(r.ResourceNames) == 0 || slices.ContainsFunc(r.Verbs, func(verb string) bool { return verb == "create" || verb == "*" })) {
@@ -439,9 +423,8 @@ func TestGuards(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := render(t.Context(), "--set", tt.set); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("--set %s: %v, want %q", tt.set, err, tt.want)
-			}
+			_, err := render(t.Context(), "--set", tt.set)
+			gputest.ErrorHas(t, "--set "+tt.set, tt.want, err)
 		})
 	}
 }
@@ -463,14 +446,12 @@ func TestOldServer(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := render(t.Context(), "--kube-version", tt.version, "--set", tt.set); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("on %s with %s: %v, want %q", tt.version, tt.set, err, tt.want)
-			}
+			_, err := render(t.Context(), "--kube-version", tt.version, "--set", tt.set)
+			gputest.ErrorHas(t, fmt.Sprintf("on %s with %s", tt.version, tt.set), tt.want, err)
 		})
 	}
-	if _, err := render(t.Context(), "--set-json", "kubeVersionOverride=1.30"); err == nil || !strings.Contains(err.Error(), "'/kubeVersionOverride': got number, want string") {
-		t.Errorf("a version without quotes, which YAML reads as 1.3: %v", err)
-	}
+	_, err := render(t.Context(), "--set-json", "kubeVersionOverride=1.30")
+	gputest.ErrorHas(t, "a version without quotes, which YAML reads as 1.3", "'/kubeVersionOverride': got number, want string", err)
 }
 
 // TestConfinement: who is privileged, and who is not.
@@ -483,15 +464,11 @@ func TestConfinement(t *testing.T) {
 			RunAsNonRoot: new(true), RunAsUser: new(int64(65532)), RunAsGroup: new(int64(65532)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}
-		if diff := cmp.Diff(want, pod.SecurityContext); diff != "" {
-			t.Errorf("%s: securityContext of the pod (-want +got):\n%s", key, diff)
-		}
+		gputest.Equal(t, key+": securityContext of the pod", want, pod.SecurityContext)
 		confined := &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		}
-		if diff := cmp.Diff(confined, pod.Containers[0].SecurityContext); diff != "" {
-			t.Errorf("%s: securityContext (-want +got):\n%s", key, diff)
-		}
+		gputest.Equal(t, key+": securityContext", confined, pod.Containers[0].SecurityContext)
 		for _, volume := range pod.Volumes {
 			if volume.HostPath != nil {
 				t.Errorf("%s has %s of its node", key, volume.HostPath.Path)
@@ -546,9 +523,7 @@ func TestHostPaths(t *testing.T) {
 					t.Errorf("%s is not mounted where it is on the node", v.HostPath.Path)
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("folders of the node (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "folders of the node", want, got)
 		})
 	}
 }
@@ -649,15 +624,9 @@ func TestNetworkPolicies(t *testing.T) {
 			all := rendered(t, "--set", "networkPolicies.enabled=true"+tt.set)
 			for part, want := range tt.want {
 				var p networkingv1.NetworkPolicy
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all["NetworkPolicy/daybreak-"+part].Object, &p); err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(want, p.Spec.Ingress, cmpopts.EquateEmpty()); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", part, diff)
-				}
-				if diff := cmp.Diff([]networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, p.Spec.PolicyTypes); diff != "" {
-					t.Errorf("%s: %s", part, diff)
-				}
+				gputest.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(all["NetworkPolicy/daybreak-"+part].Object, &p))
+				gputest.Equal(t, part, want, p.Spec.Ingress, cmpopts.EquateEmpty())
+				gputest.Equal(t, part+": policy types", []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, p.Spec.PolicyTypes)
 				if got := p.Spec.PodSelector.MatchLabels["app.kubernetes.io/component"]; got != part {
 					t.Errorf("the policy of %s is for pods of %s", part, got)
 				}

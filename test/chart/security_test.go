@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPodSecurity: the API server admits scheduler and manager in a namespace
@@ -29,9 +31,7 @@ func TestPodSecurity(t *testing.T) {
 			Spec: all.pod(t, key),
 		}
 		text, err := json.Marshal(pod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		_, err = srv.tryKubectl(text, "create", "--dry-run=server", "-f", "-")
 		return err
 	}
@@ -55,9 +55,8 @@ func TestPodSecurity(t *testing.T) {
 
 	enforce("baseline")
 	const want = "run kubectl label --overwrite namespace " + namespace + " pod-security.kubernetes.io/enforce=privileged, or set agent.enabled=false"
-	if _, err := srv.helm("install", "daybreak", dir); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("agents where they would not be admitted: %v, want %q", err, want)
-	}
+	_, err := srv.helm("install", "daybreak", dir)
+	gputest.ErrorHas(t, "agents where they would not be admitted", want, err)
 	if _, err := srv.helm("install", "daybreak", dir, "--dry-run=server", "--set", "agent.enabled=false"); err != nil {
 		t.Errorf("without agents: %v", err)
 	}

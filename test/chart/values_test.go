@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestValuesAreDocumented: every value of values.yaml has a comment above it or
@@ -16,21 +18,13 @@ import (
 func TestValuesAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(dir + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var values map[string]any
-	if err := yaml.UnmarshalStrict(text, &values); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(text, &values))
 	raw, err := os.ReadFile(dir + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var schema map[string]any
-	if err := json.Unmarshal(raw, &schema); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal(raw, &schema))
 	compareKeys(t, "", values, schema)
 
 	// What says itself by its name in every chart.

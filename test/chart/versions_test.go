@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // versions are servers whose objects differ, or that are the oldest or the newest.
@@ -47,9 +49,7 @@ func TestVersions(t *testing.T) {
 func fieldVersions(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/fields.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	since := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		if columns := strings.Split(strings.TrimSpace(line), "\t"); len(columns) == 3 {
@@ -125,13 +125,9 @@ func TestAgentsRestart(t *testing.T) {
 		"quotas that hold":    {"--kube-version", "1.30.0", "--set", "quota.enforce=all"},
 		"another policy hook": {"--kube-version", "1.30.0", "--set", "admission.failurePolicy=Ignore"},
 	} {
-		if diff := cmp.Diff(first, agent(flags...)); diff != "" {
-			t.Errorf("%s: the agents restart (-before +after):\n%s", name, diff)
-		}
+		gputest.Equal(t, name+": the agents restart", first, agent(flags...))
 	}
-	if diff := cmp.Diff(old, agent("--kube-version", "1.28.15")); diff != "" {
-		t.Errorf("from 1.28 to 1.29 the agents restart (-after +before):\n%s", diff)
-	}
+	gputest.Equal(t, "from 1.28 to 1.29 the agents restart", old, agent("--kube-version", "1.28.15"))
 }
 
 // TestVersionOverride: the version of the API server, with the suffixes of

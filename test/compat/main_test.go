@@ -15,7 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/daybreak-gpu/daybreak/test/deployed"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(deployed.Main(m, "make compat builds servers of other versions and tests with them", envBin, envServers))
+	os.Exit(harness.Main(m, "make compat builds servers of other versions and tests with them", envBin, envServers))
 }
 
 // bin returns the path of a binary of the tree.
@@ -63,8 +64,6 @@ func TestServers(t *testing.T) {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", r.server, r.placed, r.rejected,
 			r.scheduler.Round(100*time.Millisecond), r.manager.Round(100*time.Millisecond), r.audit, r.took.Round(time.Second))
 	}
-	if err := table.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, table.Flush())
 	t.Logf("pods placed, forged writes rejected, and time until pods run again after a leader was killed:\n%s", text.String())
 }

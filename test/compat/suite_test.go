@@ -157,13 +157,9 @@ func (s *suite) giveExampleCard() {
 func readPod(t testing.TB, path string) *corev1.Pod {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict(text, pod); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(text, pod))
 	return pod
 }
 
@@ -317,7 +313,7 @@ func (s *suite) cleanUp() {
 		for _, m := range s.Machines {
 			left = append(left, m.CheckLeaks(objects)...)
 		}
-		return deployed.Problems(left)
+		return harness.Problems(left)
 	})
 	if err != nil {
 		list = append(list, err.Error())
@@ -330,7 +326,7 @@ func (s *suite) cleanUp() {
 	denied = slices.DeleteFunc(denied, func(line string) bool { return strings.Contains(line, "fieldManager="+harness.ForgerName) })
 	list = append(append(append(list, denied...), s.TakeFaults()...), s.Audit()...)
 	s.result.audit = "clean"
-	if err := deployed.Problems(list); err != nil {
+	if err := harness.Problems(list); err != nil {
 		s.result.audit = "findings"
 		s.Fatal(err)
 	}

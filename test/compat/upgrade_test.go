@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -277,9 +278,7 @@ type alternating struct {
 func newAlternating(t *testing.T, servers ...string) *alternating {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	a := &alternating{listener: l}
 	go func() {

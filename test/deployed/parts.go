@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
@@ -128,14 +127,7 @@ func (p *Parts) WithProcess() []*Part {
 
 // watch follows Daybreak's pods until the world ends.
 func (p *Parts) watch() {
-	list := cache.NewListWatchFromClient(p.world.Client.CoreV1().RESTClient(), "pods", Namespace, fields.Everything())
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: list, ObjectType: &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: func(obj any) { p.see(machine.PodIn(obj)) }, UpdateFunc: func(_, obj any) { p.see(machine.PodIn(obj)) },
-		},
-	})
-	controller.Run(p.world.Ctx.Done())
+	machine.WatchPods(p.world.Ctx, p.world.Client, Namespace, fields.Everything(), p.see, func(*corev1.Pod) {})
 }
 
 // see takes in what the API server says of a pod.

@@ -11,8 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -78,18 +76,6 @@ func New(t *testing.T, cfg Config) *World {
 	return w
 }
 
-// Main runs the tests of a package if what make sets is set, and otherwise reports what
-// to run. It returns the exit code.
-func Main(m *testing.M, otherwise string, variables ...string) int {
-	for _, name := range variables {
-		if os.Getenv(name) == "" {
-			fmt.Fprintln(os.Stderr, "nothing was tested:", otherwise)
-			return 0
-		}
-	}
-	return m.Run()
-}
-
 // Fault notes that something went wrong, for [World.TakeFaults].
 func (w *World) Fault(format string, args ...any) {
 	w.mu.Lock()
@@ -104,17 +90,6 @@ func (w *World) TakeFaults() []string {
 	list := w.faults
 	w.faults = nil
 	return list
-}
-
-// Problems makes one error of what is wrong.
-func Problems(list []string) error {
-	if len(list) == 0 {
-		return nil
-	}
-	slices.Sort(list)
-	list = slices.Compact(list)
-	const most = 20
-	return fmt.Errorf("%d things are wrong:\n  %s", len(list), strings.Join(list[:min(most, len(list))], "\n  "))
 }
 
 // write writes a configuration file and returns its path.

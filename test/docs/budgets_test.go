@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/request"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // cardMemory is that of the cards in the table of amounts.
@@ -25,16 +25,12 @@ const cardMemory gpu.MiB = 64 << 10
 // examples/budgets, with what the pod requests and what quotas count of it.
 func TestBudgets(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "examples", "budgets", "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := map[string][]string{}
 	texts := map[string]string{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		name := filepath.Base(file)
 		texts[name], want[name] = string(text), amountsOf(t, text)
 	}
@@ -54,9 +50,7 @@ func TestBudgets(t *testing.T) {
 					t.Errorf("%s: the row shows %q, which are not all limits of the pod", name, said)
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("compute, memory and cards (-counted +page):\n%s", diff)
-			}
+			gputest.Equal(t, "compute, memory and cards, counted and on the page", want, got)
 		})
 	}
 }
@@ -66,9 +60,7 @@ func TestBudgets(t *testing.T) {
 func amountsOf(t *testing.T, text []byte) []string {
 	t.Helper()
 	pod := &corev1.Pod{}
-	if err := yaml.UnmarshalStrict(text, pod); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(text, pod))
 	ask, problems := request.Read(pod)
 	if ask == nil {
 		t.Fatalf("%s requests no cards: %v", pod.Name, problems)
@@ -87,9 +79,7 @@ func amountsOf(t *testing.T, text []byte) []string {
 func budgetRows(t *testing.T, path string) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	row := regexp.MustCompile(`(?m)^\| \[[^\]]*\]\((?:\.\./)+examples/budgets/([^)/]+)\) \|(.*)\|$`)
 	rows := map[string][]string{}
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {

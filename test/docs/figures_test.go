@@ -4,9 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // measured are the rows of other pages that the comparison is taken from.
@@ -68,12 +69,8 @@ func TestFiguresChanged(t *testing.T) {
 	const performance = "| 500 | one slice each | 2 | 1 | x |\n| 500 | one slice each | 5 : 4 : 3 | x |\n"
 	const placement = "| mixed | 0.85 | **daybreak** | **6** | **7** | **100** | 8 |\n| | | hami-topology | 9 | 10 | 99 | 11 |\n| | | hami | 12 | 13 | 99 | 14 |\n"
 	readme, compare := comparisons(performance, placement)
-	if want := []string{"| 5.5 | 3 | 5 |\n", " | 2 |\n", "| 10 % | | 7 % |\n"}; !slices.Equal(readme, want) {
-		t.Errorf("README: %q, want %q", readme, want)
-	}
-	if want := []string{"| 3 | |\n", "| 4 | 1 |\n", "| 5 | 2 |\n", "| 13 % | 10 % | 7 % |\n", "| 12 % | 9 % | 6 % |\n", "| 14 | 11 | 8 |\n"}; !slices.Equal(compare, want) {
-		t.Errorf("comparison: %q, want %q", compare, want)
-	}
+	gputest.Equal(t, "README", []string{"| 5.5 | 3 | 5 |\n", " | 2 |\n", "| 10 % | | 7 % |\n"}, readme)
+	gputest.Equal(t, "comparison", []string{"| 3 | |\n", "| 4 | 1 |\n", "| 5 | 2 |\n", "| 13 % | 10 % | 7 % |\n", "| 12 % | 9 % | 6 % |\n", "| 14 | 11 | 8 |\n"}, compare)
 	if readme, _ := comparisons("", placement); readme != nil {
 		t.Errorf("figures %q from nothing", readme)
 	}

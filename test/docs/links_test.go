@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var (
@@ -233,12 +235,8 @@ func TestLinksOfAPage(t *testing.T) {
 	for _, l := range p.links() {
 		got = append(got, l.target)
 	}
-	if want := []string{"b.md#c", "e.png", "h.md", "i.svg", "https://j"}; !slices.Equal(got, want) {
-		t.Errorf("links %q, want %q", got, want)
-	}
-	if got, want := p.anchors(), []string{"a-title-标题-2", "twice", "twice-1"}; !slices.Equal(got, want) {
-		t.Errorf("anchors %q, want %q", got, want)
-	}
+	gputest.Equal(t, "links", []string{"b.md#c", "e.png", "h.md", "i.svg", "https://j"}, got)
+	gputest.Equal(t, "anchors", []string{"a-title-标题-2", "twice", "twice-1"}, p.anchors())
 	pages := map[string]*page{"docs/x.md": p}
 	for target, ok := range map[string]bool{
 		"#twice-1": true, "#twice-2": false, "../README.md": true, "../NOTHING.md": false, "../../x": false, "/docs/x.md": false, "#": false,

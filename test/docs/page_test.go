@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // root is the top of the repository.
@@ -67,7 +69,7 @@ const (
 func walk(t *testing.T, suffix string) []string {
 	t.Helper()
 	var paths []string
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	gputest.Must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -79,10 +81,7 @@ func walk(t *testing.T, suffix string) []string {
 		rel, err := filepath.Rel(root, path)
 		paths = append(paths, filepath.ToSlash(rel))
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	slices.Sort(paths)
 	return paths
 }
@@ -93,9 +92,7 @@ func loadPages(t *testing.T) []*page {
 	var pages []*page
 	for _, path := range walk(t, ".md") {
 		text, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		p, problems := parse(path, string(text))
 		for _, problem := range problems {
 			t.Error(problem)

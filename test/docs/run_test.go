@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // envBin names the folder with the binaries that `make docs` built.
@@ -79,13 +81,9 @@ func (p *page) runs() bool {
 func readPage(t *testing.T, p *page, cluster func() (kubeconfig string, err error), bin string) {
 	start := time.Now()
 	kubeconfig, err := cluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	s, err := newSession(t.Context(), t.TempDir(), bin, kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	defer func() {
 		if err := s.close(); err != nil {
 			t.Errorf("%s: %v", p.path, err)
@@ -155,19 +153,13 @@ func shown(code, printed string) string {
 // TestSession: what the blocks of a page are run in is what doc.go says.
 func TestSession(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, []byte("a cluster"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(kubeconfig, []byte("a cluster"), 0o600))
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "daybreak"), []byte(`#!/bin/sh
+	gputest.Must(t, os.WriteFile(filepath.Join(bin, "daybreak"), []byte(`#!/bin/sh
 echo '{"version": "v9", "commit": "c9"}'
-`), 0o755); err != nil {
-		t.Fatal(err)
-	}
+`), 0o755))
 	s, err := newSession(t.Context(), t.TempDir(), bin, kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for name, step := range map[string]struct {
 		blocks []string
 		want   string

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // englishOnly lists pages of docs, or folders, without a Chinese page, each with the reason.
@@ -87,15 +89,11 @@ func TestLanguages(t *testing.T) {
 		}
 		pairs++
 		chineseOf[p.path] = twin.path
-		if diff := cmp.Diff(typed(p), typed(twin)); diff != "" {
-			t.Errorf("%s and %s have different commands (-English +Chinese):\n%s", p.path, twin.path, diff)
-		}
+		gputest.Equal(t, fmt.Sprintf("commands of %s and %s", p.path, twin.path), typed(p), typed(twin))
 		sections, sum := outlineOf(p)
 		total = total.plus(sum)
 		translated, theirs := outlineOf(twin)
-		if diff := cmp.Diff(sections, translated); diff != "" {
-			t.Errorf("%s has %s, %s has %s; sections (-English +Chinese):\n%s", p.path, sum, twin.path, theirs, diff)
-		}
+		gputest.Equal(t, fmt.Sprintf("%s has %s, %s has %s; sections", p.path, sum, twin.path, theirs), sections, translated)
 	}
 	for name, p := range chinese {
 		if english[name] == nil && !excused(chineseOnly, name) {
@@ -248,13 +246,9 @@ func TestParse(t *testing.T) {
 		{line: 18, kind: terminal, code: "four"},
 		{line: 21, kind: console, want: &session},
 	}
-	if diff := cmp.Diff(want, p.blocks, cmp.AllowUnexported(block{})); diff != "" {
-		t.Errorf("blocks (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "blocks", want, p.blocks, cmp.AllowUnexported(block{}))
 	steps := []command{{"five", "out\n\n"}, {"six", ""}}
-	if diff := cmp.Diff(steps, commands(session), cmp.AllowUnexported(command{})); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "commands", steps, commands(session), cmp.AllowUnexported(command{}))
 	for name, text := range map[string]string{
 		"no end": "```sh\nls\n", "no reason": "```sh norun:\n```\n", "another shell": "```bash\n```\n", "an unknown word": "```sh later\n```\n",
 		"output of nothing": "```text output\n```\n", "no command": "```console\nls\n```\n", "an unknown directive": "<!-- docs:walk -->\n",
@@ -286,9 +280,7 @@ func TestMatches(t *testing.T) {
 		"a terminal that prints on":    {want: "a", got: "a\nb", part: true, matches: true},
 		"a terminal that is too early": {want: "…\nready", got: "a\n", part: true},
 	} {
-		if matches(c.want, c.got, !c.part) != c.matches {
-			t.Errorf("%s: not %v", name, c.matches)
-		}
+		gputest.Equal(t, name, c.matches, matches(c.want, c.got, !c.part))
 	}
 }
 
@@ -311,9 +303,7 @@ func TestNamedTests(t *testing.T) {
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	for _, path := range walk(t, "_test.go") {
 		text, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		for _, m := range declaration.FindAllSubmatch(text, -1) {
 			declared[string(m[1])] = true
 		}

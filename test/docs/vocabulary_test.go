@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // rule is a word or phrase that user-facing text does not use.
@@ -375,13 +377,9 @@ func TestVocabulary(t *testing.T) {
 	files, faults := 0, 0
 	for _, path := range walk(t, "") {
 		text, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		passages, applies, err := passagesOf(path, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if !applies {
 			continue
 		}
@@ -442,9 +440,7 @@ func TestVocabularyPassages(t *testing.T) {
 		"a Go test":     {"internal/x/x_test.go", "package x\n\nvar a = \"is told\"\n", nil},
 	} {
 		passages, _, err := passagesOf(c.path, []byte(c.text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		got := check(c.path, passages)
 		slices.Sort(got)
 		if len(got) != len(c.lines) {

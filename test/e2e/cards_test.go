@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
@@ -163,7 +162,7 @@ func (w *world) serving(mode string) {
 	w.Helper()
 	start := time.Now()
 	w.Eventually("the agent serves in mode "+mode, time.Minute, func() error {
-		d, err := w.device()
+		d, err := w.Device(nodeName)
 		if err != nil {
 			return err
 		}
@@ -196,19 +195,6 @@ func serves(d *v1alpha1.Device) error {
 		}
 	}
 	return nil
-}
-
-// device returns the node's Device.
-func (w *world) device() (*v1alpha1.Device, error) {
-	client, err := dynamic.NewForConfig(w.REST())
-	if err != nil {
-		return nil, err
-	}
-	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.Ctx, nodeName, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return wire.DeviceOf(object)
 }
 
 // share is one entry of a pod's allocation, read as others read it.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // TestStaleDevice: the path of a card on the host leads to another device, and so
@@ -93,16 +95,15 @@ func TestSecondAgent(t *testing.T) {
 	w.Must(second.Start())
 	w.Cleanup(second.Stop)
 	w.Eventually("the second agent reports that it waits", time.Minute, func() error {
-		text, err := w.get("http://" + health + "/readyz")
-		if err == nil && !strings.Contains(text, "another agent works with it") {
-			err = fmt.Errorf("/readyz: %s", text)
+		if text, err := machine.Get(w.Ctx, "http://"+health+"/readyz"); !strings.Contains(text, "another agent works with it") {
+			return fmt.Errorf("/readyz: %s, %w", text, err)
 		}
-		return err
+		return nil
 	})
 	w.create(pod("beside", "sgpu=1", "vcore=20", "vmemory=4"))
 	w.inspect(c, w.running(time.Minute, "beside")...)
 	w.noWarnings("beside")
-	text, err := w.get("http://" + metrics + "/metrics")
+	text, err := machine.Get(w.Ctx, "http://"+metrics+"/metrics")
 	w.Must(err)
 	if n := w.registrations(); n != before || strings.Contains(text, "registrations_total{resource=\"metax-tech.com/sgpu\"} 1") {
 		t.Errorf("the second agent registered, or the first did again: %d registrations, %d before", n, before)
@@ -115,7 +116,7 @@ func TestSecondAgent(t *testing.T) {
 // deviceVersion is the version of the Device.
 func (w *world) deviceVersion() string {
 	w.Helper()
-	d, err := w.device()
+	d, err := w.Device(nodeName)
 	w.Must(err)
 	return d.ResourceVersion
 }

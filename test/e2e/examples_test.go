@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
@@ -67,12 +68,8 @@ func TestExamples(t *testing.T) {
 func nameIn(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var p corev1.Pod
-	if err := yaml.Unmarshal(text, &p); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.Unmarshal(text, &p))
 	return p.Name
 }

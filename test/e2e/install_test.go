@@ -19,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -86,9 +87,7 @@ func TestInstall(t *testing.T) {
 	pods := w.running(2*time.Minute, names...)
 	w.inspect(w.cards, pods...)
 	for _, p := range pods {
-		if p.Spec.SchedulerName != "daybreak" {
-			t.Errorf("%s was left to scheduler %s", p.Name, p.Spec.SchedulerName)
-		}
+		gputest.Equal(t, p.Name+": scheduler", "daybreak", p.Spec.SchedulerName)
 	}
 	w.noWarnings(names...)
 
@@ -130,10 +129,7 @@ func newBareWorld(t *testing.T) *world {
 	t.Helper()
 	dir := os.Getenv(envDir)
 	policy := filepath.Join(dir, "audit.yaml")
-	err := os.WriteFile(policy, []byte(auditEverything), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(policy, []byte(auditEverything), 0o600))
 	cfg := harness.Audited(filepath.Join(dir, "cluster"), policy)
 	cfg.Executable = bin("playground")
 	letKubeletsJoin(&cfg)
@@ -141,9 +137,7 @@ func newBareWorld(t *testing.T) *world {
 	cfg.APIServerArgs = append(cfg.APIServerArgs, "--bind-address=0.0.0.0", "--advertise-address="+nodeAddress, "--endpoint-reconciler-type=lease",
 		"--requestheader-client-ca-file="+pki(&cfg, "ca.crt"), "--requestheader-allowed-names=front-proxy-client") // as clusters have them
 	control, err := local.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := &world{World: harness.Of(t, bin(""), control), cluster: &cluster{control: control, dir: dir}}
 	w.client = w.Client
 	t.Cleanup(func() {
@@ -325,9 +319,7 @@ func (w *world) left() {
 		return nil
 	})
 	w.Logf("left after uninstalling: at most %v, and the definition of Device", expected)
-	if out := w.Kubectl("get", "devices", "-o", "name"); out != "" {
-		w.Errorf("left: %s", out)
-	}
+	gputest.Equal(w, "left", "", w.Kubectl("get", "devices", "-o", "name"))
 	w.leftOnNode()
 }
 

@@ -34,7 +34,7 @@ func TestModeSwitches(t *testing.T) {
 
 	w.setMode("native")
 	w.Eventually("the switch waits, and says for what", 30*time.Second, func() error {
-		d, err := w.device()
+		d, err := w.Device(nodeName)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (w *world) forget(m *fake.Machine) {
 		}
 	}
 	w.Eventually("the agent forgets cards", 30*time.Second, func() error {
-		d, err := w.device()
+		d, err := w.Device(nodeName)
 		if err != nil {
 			return err
 		}

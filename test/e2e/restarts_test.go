@@ -14,13 +14,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // endContainer kills the first process of a pod's first container.
 func (w *world) endContainer(p *corev1.Pod) error {
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
 	return ctr(w.Ctx, "tasks", "kill", "--signal", "SIGKILL", id)
+}
+
+// restarted waits until the container of a pod runs again.
+func (w *world) restarted(name string) {
+	w.Helper()
+	w.Eventually("the container is started again", time.Minute, func() error {
+		if s := w.running(time.Minute, name)[0].Status.ContainerStatuses[0]; s.RestartCount == 0 {
+			return fmt.Errorf("not restarted: %+v", s)
+		}
+		return nil
+	})
 }
 
 // residents creates pods that are to survive whatever a test does: a slice, a
@@ -51,31 +64,26 @@ func (w *world) unharmed(c *cards, pods []*corev1.Pod) {
 
 // TestKubeletRestarts: pods run on, and the agent serves the new kubelet.
 func TestKubeletRestarts(t *testing.T) {
-	w := newWorld(t)
-	c := w.serve()
-	residents := w.residents(c)
-	w.kubelet.Kill()
-	time.Sleep(time.Second)
-	w.Must(w.kubelet.Start())
-	start := time.Now()
-	w.create(pod("after", "sgpu=1", "vcore=10", "vmemory=2"))
-	after := w.running(2*time.Minute, "after")
-	t.Logf("a new pod runs %s after the restart", time.Since(start).Round(10*time.Millisecond))
-	w.unharmed(c, residents)
-	w.inspect(c, after...)
-	w.slicesAre(c, 1, append(after, residents...)...)
+	restarts(t, func(w *world) *local.Process { return w.kubelet })
 }
 
 // TestContainerdRestarts: pods run on, and new ones start.
 func TestContainerdRestarts(t *testing.T) {
+	restarts(t, func(w *world) *local.Process { return w.containerd })
+}
+
+func restarts(t *testing.T, part func(*world) *local.Process) {
+	t.Helper()
 	w := newWorld(t)
 	c := w.serve()
 	residents := w.residents(c)
-	w.containerd.Kill()
+	part(w).Kill()
 	time.Sleep(time.Second)
-	w.Must(w.containerd.Start())
+	w.Must(part(w).Start())
+	start := time.Now()
 	w.create(pod("after", "sgpu=1", "vcore=10", "vmemory=2"))
 	after := w.running(2*time.Minute, "after")
+	t.Logf("a new pod runs %s after the restart", time.Since(start).Round(10*time.Millisecond))
 	w.unharmed(c, residents)
 	w.inspect(c, after...)
 	w.slicesAre(c, 1, append(after, residents...)...)
@@ -182,9 +190,7 @@ func TestAgentUpgraded(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.Stop()
 		time.Sleep(10 * time.Second)
-		if err := c.Start(); err != nil {
-			w.Error(err)
-		}
+		gputest.Check(w, c.Start())
 		time.Sleep(2 * time.Second)
 		stop()
 	}()

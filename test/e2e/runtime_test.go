@@ -50,7 +50,7 @@ func (w *world) notServing(reason, text string) string {
 func (w *world) saysNotServing(reason, text string) (message string) {
 	w.Helper()
 	w.Eventually("not served, "+reason, time.Minute, func() error {
-		d, err := w.device()
+		d, err := w.Device(nodeName)
 		if err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func TestCheck(t *testing.T) {
 	waived := w.agentOf(c, "--waive=card-devices")
 	w.Must(waived.Start())
 	w.serving("sgpu")
-	d, err := w.device()
+	d, err := w.Device(nodeName)
 	w.Must(err)
 	if text := fmt.Sprint(d.Spec.Devices[0].Conditions); !strings.Contains(text, "ChecksWaived") || !strings.Contains(text, "card-devices (failed") {
 		t.Errorf("the waived check is not shown: %s", text)

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // pod returns a pod with one container and the given limits, "resource=amount".
@@ -22,14 +22,10 @@ func pod(name string, limits ...string) *corev1.Pod {
 }
 
 func container(name string, limits ...string) corev1.Container {
-	list := corev1.ResourceList{}
-	for _, l := range limits {
-		key, value, _ := strings.Cut(l, "=")
-		list[corev1.ResourceName("metax-tech.com/"+key)] = resource.MustParse(value)
-	}
 	return corev1.Container{
 		Name: name, Image: "ubuntu:22.04", ImagePullPolicy: corev1.PullIfNotPresent,
-		Command: []string{"sleep", "infinity"}, Resources: corev1.ResourceRequirements{Limits: list},
+		Command:   []string{"sleep", "infinity"},
+		Resources: corev1.ResourceRequirements{Limits: gputest.MakeResources(strings.ReplaceAll(strings.Join(limits, ", "), "=", ": "))},
 	}
 }
 
@@ -87,13 +83,7 @@ func TestContainerRestarts(t *testing.T) {
 	w.Must(err)
 	slice := h.ours()[0]
 	w.Must(w.endContainer(before))
-	w.Eventually("the container is started again", time.Minute, func() error {
-		p := w.running(time.Minute, "restarts")[0]
-		if p.Status.ContainerStatuses[0].RestartCount == 0 {
-			return fmt.Errorf("not restarted: %+v", p.Status.ContainerStatuses[0])
-		}
-		return nil
-	})
+	w.restarted("restarts")
 	w.inspect(c, w.running(time.Minute, "restarts")...)
 	if h, err = c.hardware(); err != nil || len(h.ours()) != 1 || h.ours()[0] != slice {
 		t.Errorf("the slice was %+v, slices are %+v now (%v)", slice, h.slices, err)

@@ -1,95 +1,46 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 const pluginDir = "/var/lib/kubelet/device-plugins"
 
-// vendorPlugin is a device plugin of whole cards as the vendor's is: an id is the
-// UUID of a card, and kubelet picks.
+// vendorPlugin is the vendor's plugin on the node.
 type vendorPlugin struct {
-	deviceplugin.UnimplementedDevicePluginServer
+	machine.VendorPlugin
 	*world
-	cards   *cards
-	server  *grpc.Server
-	streams atomic.Int32 // to kubelet
 }
 
-// start serves the plugin's socket and registers it with kubelet.
+func (w *world) newVendorPlugin(c *cards) *vendorPlugin {
+	p := &vendorPlugin{world: w}
+	for i := range c.machine.Cards {
+		p.Cards = append(p.Cards, c.machine.Cards[i].UUID)
+	}
+	p.Devices = func(ids []string) []string {
+		paths := []string{"/dev/mxcd"}
+		for _, id := range ids {
+			card := &c.machine.Cards[(&hardware{machine: c.machine}).card(id, "")]
+			paths = append(paths, fmt.Sprintf("/dev/dri/card%d", card.DRMCard), fmt.Sprintf("/dev/dri/renderD%d", card.Render))
+		}
+		slices.Sort(paths)
+		return paths
+	}
+	return p
+}
+
 func (p *vendorPlugin) start() {
 	p.Helper()
-	const socket = "metax-gpu-device.sock"
-	var config net.ListenConfig
-	listener, err := config.Listen(p.Ctx, "unix", filepath.Join(pluginDir, socket))
-	p.Must(err)
-	p.server = grpc.NewServer()
-	deviceplugin.RegisterDevicePluginServer(p.server, p)
-	go func() { _ = p.server.Serve(listener) }()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(pluginDir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	p.Must(err)
-	defer conn.Close()
-	_, err = deviceplugin.NewRegistrationClient(conn).Register(p.Ctx, &deviceplugin.RegisterRequest{
-		Version: deviceplugin.Version, Endpoint: socket, ResourceName: string(wire.ResourceGPU), Options: &deviceplugin.DevicePluginOptions{},
-	})
-	p.Must(err)
-}
-
-func (p *vendorPlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
-	return &deviceplugin.DevicePluginOptions{}, nil
-}
-
-func (p *vendorPlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
-	p.streams.Add(1)
-	defer p.streams.Add(-1)
-	list := &deviceplugin.ListAndWatchResponse{}
-	for i := range p.cards.machine.Cards {
-		list.Devices = append(list.Devices, &deviceplugin.Device{ID: p.cards.machine.Cards[i].UUID, Health: deviceplugin.Healthy})
-	}
-	if err := stream.Send(list); err != nil {
-		return err
-	}
-	<-stream.Context().Done()
-	return nil
-}
-
-func (p *vendorPlugin) Allocate(_ context.Context, request *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
-	answer := &deviceplugin.AllocateResponse{}
-	for _, c := range request.GetContainerRequests() {
-		one := &deviceplugin.ContainerAllocateResponse{}
-		for _, path := range p.devices(c.GetDevicesIds()) {
-			one.Devices = append(one.Devices, &deviceplugin.DeviceSpec{HostPath: path, ContainerPath: path, Permissions: "rw"})
-		}
-		answer.ContainerResponses = append(answer.ContainerResponses, one)
-	}
-	return answer, nil
-}
-
-// devices are the paths that a container with these cards gets.
-func (p *vendorPlugin) devices(ids []string) []string {
-	paths := []string{"/dev/mxcd"}
-	for _, id := range ids {
-		card := &p.cards.machine.Cards[(&hardware{machine: p.cards.machine}).card(id, "")]
-		paths = append(paths, fmt.Sprintf("/dev/dri/card%d", card.DRMCard), fmt.Sprintf("/dev/dri/renderD%d", card.Render))
-	}
-	slices.Sort(paths)
-	return paths
+	p.Must(p.Start(p.Ctx, pluginDir))
 }
 
 // has waits until kubelet has this many whole cards to hand out.
@@ -104,18 +55,6 @@ func (w *world) has(n int64) {
 	})
 }
 
-// servedBy waits until the Node says who serves it; "" is none.
-func (w *world) servedBy(who string) {
-	w.Helper()
-	w.Eventually("the node is served by "+who, time.Minute, func() error {
-		node := w.Node(nodeName)
-		if by := node.Annotations[wire.AnnotationServedBy]; by != who {
-			return fmt.Errorf("it is served by %q", by)
-		}
-		return nil
-	})
-}
-
 // TestVendorPlugin: the vendor's plugin comes, and the agent makes way. It restarts
 // ten times, and the agent never registers over it. It leaves, an administrator
 // gives the node back, and what it served restarts with the devices it had.
@@ -124,12 +63,12 @@ func TestVendorPlugin(t *testing.T) {
 	c := w.serve()
 	w.setMode("native")
 	w.serving("native")
-	plugin := &vendorPlugin{world: w, cards: c}
+	plugin := w.newVendorPlugin(c)
 	plugin.start()
-	w.Cleanup(func() { plugin.server.Stop() })
-	w.servedBy("")
+	w.Cleanup(func() { plugin.Stop() })
+	w.ServedBy(nodeName, "")
 	w.has(8)
-	if plugin.streams.Load() != 1 {
+	if plugin.Streams.Load() != 1 {
 		t.Error("kubelet closed its connection to the vendor's plugin when the agent made way")
 	}
 	w.create(pod("vendors", "gpu=1"))
@@ -138,23 +77,23 @@ func TestVendorPlugin(t *testing.T) {
 	w.Must(err)
 	registered := w.registrations()
 	for i := range 10 {
-		plugin.server.Stop()
+		plugin.Stop()
 		if i%3 == 0 {
 			w.has(0) // else it is back before anyone noticed
 		}
 		plugin.start()
 		w.Eventually("kubelet has the plugin", time.Minute, func() error {
-			if n := plugin.streams.Load(); n != 1 {
+			if n := plugin.Streams.Load(); n != 1 {
 				return fmt.Errorf("%d streams", n)
 			}
 			return nil
 		})
 	}
 	w.has(8)
-	if n := w.registrations(); n != registered || plugin.streams.Load() != 1 {
+	if n := w.registrations(); n != registered || plugin.Streams.Load() != 1 {
 		t.Fatalf("the agent registered %d times over the vendor's plugin", n-registered)
 	}
-	plugin.server.Stop()
+	plugin.Stop()
 	w.has(0)
 	w.Kubectl("annotate", "node", nodeName, wire.AnnotationServedBy+"="+wire.ServedByVendor)
 	w.Eventually("the agent has seen it", time.Minute, func() error {
@@ -166,13 +105,7 @@ func TestVendorPlugin(t *testing.T) {
 	w.Kubectl("annotate", "node", nodeName, wire.AnnotationServedBy+"-")
 	w.serving("native")
 	w.Must(w.endContainer(served))
-	w.Eventually("the container is started again", time.Minute, func() error {
-		p := w.running(time.Minute, "vendors")[0]
-		if p.Status.ContainerStatuses[0].RestartCount == 0 {
-			return fmt.Errorf("not restarted: %+v", p.Status.ContainerStatuses[0])
-		}
-		return nil
-	})
+	w.restarted("vendors")
 	after, err := w.look(served, "main")
 	w.Must(err)
 	if !maps.Equal(before.nodes, after.nodes) || len(after.nodes) != 3 {

@@ -17,6 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -165,9 +166,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	c, err := theCluster()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	// What a test cleans up is done after its own context has ended.
 	w := &world{harness.Of(t, bin(""), c.control), c}
 	w.Ctx = context.WithoutCancel(t.Context())

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 //go:embed mxsml *.go mxsmi
@@ -40,9 +42,7 @@ func Library(t testing.TB, v Variant) string {
 	}
 	return cached(t, fmt.Sprintf("libmxsml-%d.so", v), func(path string) *exec.Cmd {
 		work := t.TempDir()
-		if err := os.CopyFS(work, sources); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.CopyFS(work, sources))
 		return exec.CommandContext(t.Context(), cc, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden",
 			fmt.Sprintf("-DFAKE_MXSML=%d", v), "-o", path, filepath.Join(work, "mxsml", "libmxsml.c"), "-lpthread")
 	})
@@ -64,17 +64,14 @@ func MXSMI(t testing.TB) string {
 func cached(t testing.TB, name string, build func(path string) *exec.Cmd) string {
 	t.Helper()
 	sum := sha256.New()
-	err := fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
+	gputest.Must(t, fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := sources.ReadFile(path)
 		sum.Write(text)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = t.TempDir() // no home folder: build for this test alone
@@ -83,17 +80,13 @@ func cached(t testing.TB, name string, build func(path string) *exec.Cmd) string
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if out, err := build(temporary).CombinedOutput(); err != nil {
 		t.Fatalf("build the fake %s: %v\n%s", name, err, out)
 	}
 	// Another test may have been faster; what it built is the same.
-	if err := os.Rename(temporary, path); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.Rename(temporary, path))
 	return path
 }
 
@@ -115,9 +108,7 @@ func compiler() string {
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return filepath.Join(dir, "test", "fake")

@@ -128,13 +128,22 @@ func (f *Forger) Copied() {
 // PodFor returns a pod with these limits for a scheduler, which runs without an
 // image.
 func PodFor(name, scheduler, limits string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
-		Spec: corev1.PodSpec{
-			SchedulerName: scheduler, TerminationGracePeriodSeconds: new(int64(0)),
-			Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Limits: gputest.MakeResources(limits)}}},
-		},
+	p := Runnable(gputest.MakePod(name).App(limits), 0)
+	p.Spec.SchedulerName, p.Spec.Containers[0].Name = scheduler, "c"
+	return p
+}
+
+// Runnable returns the pod as an API server takes it: with the name of an image that no
+// node has to pull, and so many seconds to end.
+func Runnable(b *gputest.PodBuilder, grace int64) *corev1.Pod {
+	p := b.Obj().DeepCopy()
+	p.Spec.TerminationGracePeriodSeconds = &grace
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			list[i].Image = "none"
+		}
 	}
+	return p
 }
 
 // Annotate returns a merge patch that sets annotations, or removes those that

@@ -3,7 +3,9 @@ package harness
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,6 +122,29 @@ func (w *World) Refusals(pod string) []string {
 		}
 	}
 	return out
+}
+
+// Refused waits until one of these messages of a pod has the text.
+func (w *World) Refused(pod, text string) {
+	w.Helper()
+	w.Eventually("refusal of "+pod, time.Minute, func() error {
+		said := w.Refusals(pod)
+		if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, text) }) {
+			return fmt.Errorf("events so far: %q, want one with %q", said, text)
+		}
+		return nil
+	})
+}
+
+// AtLeast waits until a counter has come so far.
+func (w *World) AtLeast(what string, n int64, counter *atomic.Int64) {
+	w.Helper()
+	w.Eventually(what, time.Minute, func() error {
+		if now := counter.Load(); now < n {
+			return fmt.Errorf("%d so far, want %d", now, n)
+		}
+		return nil
+	})
 }
 
 // Read reads a cluster as the commands do.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -60,9 +61,7 @@ type object struct {
 func (p *Pool) New(t testing.TB) *World {
 	t.Helper()
 	k, err := p.take()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	t.Cleanup(func() {
 		err := errors.New("the test has failed")
 		if !t.Failed() {
@@ -86,9 +85,7 @@ func (p *Pool) New(t testing.TB) *World {
 		text, readErr := os.ReadFile(file)
 		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(c.Dir, filepath.Base(file)), text, 0o600))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return Of(t, p.Bin, &c)
 }
 

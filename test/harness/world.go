@@ -12,12 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -26,6 +28,8 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
+	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -57,9 +61,7 @@ func New(t testing.TB, bin string, cfg local.Config) *World {
 	t.Helper()
 	cfg.Dir, cfg.Executable = cmp.Or(cfg.Dir, t.TempDir()), filepath.Join(bin, "playground")
 	c, err := local.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	t.Cleanup(c.Stop)
 	w := Of(t, bin, c)
 	w.Must(c.Install(w.Ctx))
@@ -108,6 +110,29 @@ func (w *World) AtEnd(do func()) {
 		<-w.Ctx.Done()
 		do()
 	})
+}
+
+// Main runs the tests of a package if what make sets is set, and otherwise reports what
+// to run. It returns the exit code.
+func Main(m *testing.M, otherwise string, variables ...string) int {
+	for _, name := range variables {
+		if os.Getenv(name) == "" {
+			fmt.Fprintln(os.Stderr, "nothing was tested:", otherwise)
+			return 0
+		}
+	}
+	return m.Run()
+}
+
+// Problems makes one error of what is wrong.
+func Problems(list []string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	const most = 20
+	return fmt.Errorf("%d things are wrong:\n  %s", len(list), strings.Join(list[:min(most, len(list))], "\n  "))
 }
 
 // Part returns the world for a part of the test.
@@ -253,6 +278,34 @@ func (w *World) Devices(config *rest.Config) dynamic.ResourceInterface {
 	client, err := dynamic.NewForConfig(config)
 	w.Must(err)
 	return client.Resource(v1alpha1.GroupVersion.WithResource("devices"))
+}
+
+// Device returns the Device of a node.
+func (w *World) Device(node string) (*v1alpha1.Device, error) {
+	w.Helper()
+	object, err := w.Devices(w.REST()).Get(w.Ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return wire.DeviceOf(object)
+}
+
+// PatchDevice applies a JSON patch to the Device of a node.
+func (w *World) PatchDevice(node, patch string) {
+	w.Helper()
+	_, err := w.Devices(w.REST()).Patch(w.Ctx, node, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	w.Must(err)
+}
+
+// ServedBy waits until a Node names who serves it; empty if no part of Daybreak does.
+func (w *World) ServedBy(node, who string) {
+	w.Helper()
+	w.Eventually("the node is served by "+who, 2*time.Minute, func() error {
+		if by := w.Node(node).Annotations[wire.AnnotationServedBy]; by != who {
+			return fmt.Errorf("it is served by %q", by)
+		}
+		return nil
+	})
 }
 
 // DryRun is for writes that only admission sees.

@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -130,9 +131,7 @@ func TestForgery(t *testing.T) {
 func testForgery(t *testing.T, f *forgers) {
 	before := f.settled()
 	f.Play()
-	if diff := cmp.Diff(before, f.state()); diff != "" {
-		t.Errorf("something changed (-before +after):\n%s", diff)
-	}
+	gputest.Equal(t, "state before and after", before, f.state())
 	f.Audit()
 }
 
@@ -173,9 +172,7 @@ func testForgeryHasNoEffect(t *testing.T, f *forgers) {
 			t.Errorf("an update took %s: %s", key, value)
 		}
 	}
-	if diff := cmp.Diff(before, f.state()); diff != "" {
-		t.Errorf("something changed (-before +after):\n%s", diff)
-	}
+	gputest.Equal(t, "state before and after", before, f.state())
 
 	f.Copied()
 	f.Audit()

@@ -26,6 +26,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestWorkloads: pods of every kind of creator are completed and placed, or their
@@ -81,9 +82,7 @@ func TestWorkloads(t *testing.T) {
 		return nil
 	})
 	for _, p := range w.Pods() {
-		if got := booked(t, &p); got != "5%/1024" {
-			t.Errorf("pod %s: booked %s", p.Name, got)
-		}
+		gputest.Equal(t, "pod "+p.Name+": booked", "5%/1024", booked(t, &p))
 		if err := sound(&p); err != nil {
 			t.Errorf("pod %s: %v", p.Name, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,9 +102,7 @@ func TestMistypedKeys(t *testing.T) {
 		if got != want || err != nil && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: got\n  %s\nwant\n  %s", name, got, want)
 		}
-		if diff := cmp.Diff(tc.warnings, warnings.take()); diff != "" {
-			t.Errorf("%s: warnings (-want +got):\n%s", name, diff)
-		}
+		gputest.Equal(t, name+": warnings", tc.warnings, warnings.take())
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -25,6 +24,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -439,9 +439,7 @@ func testStolenTokens(t *testing.T, th *thieves) {
 			}
 		}
 	}
-	if diff := cmp.Diff(before, th.state()); diff != "" {
-		t.Errorf("something changed (-before +after):\n%s", diff)
-	}
+	gputest.Equal(t, "state before and after", before, th.state())
 	t.Logf("%d ways", count)
 }
 
@@ -488,9 +486,7 @@ func testHandOver(t *testing.T, th *thieves) {
 			t.Errorf("%s takes the node back: %v", name, err)
 		}
 	}
-	if err := say(th.Client, word(nil)); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, say(th.Client, word(nil)))
 	for name, client := range mayNot {
 		if err := say(client, word(wire.ServedByVendor)); !apierrors.IsForbidden(err) {
 			t.Errorf("%s hands the node over: %v", name, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -98,9 +99,7 @@ func (w *world) writesOf(user string) []string {
 func cpuOf(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	// The name in brackets may hold spaces; user and system time are the 12th
 	// and 13th field after it, in hundredths of a second.
 	_, rest, _ := strings.Cut(string(text), ") ")
@@ -108,9 +107,7 @@ func cpuOf(t *testing.T, pid int) time.Duration {
 	var sum time.Duration
 	for _, f := range fields[11:13] {
 		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		sum += time.Duration(n) * 10 * time.Millisecond
 	}
 	return sum
@@ -120,15 +117,11 @@ func cpuOf(t *testing.T, pid int) time.Duration {
 func anonymousKiB(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 			n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			return n
 		}
 	}

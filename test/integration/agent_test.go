@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -22,6 +22,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // agentNode is a node with a process of bin/daybreak as its agent.
@@ -54,13 +55,10 @@ func (w *world) agent(node string, env []string, args ...string) *agentNode {
 // device returns the node's Device, nil if there is none.
 func (w *world) device(node string) *v1alpha1.Device {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	object, err := client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Get(w.Ctx, node, metav1.GetOptions{})
-	if err != nil {
+	d, err := w.Device(node)
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	d, err := wire.DeviceOf(object)
 	w.Must(err)
 	return d
 }
@@ -149,12 +147,8 @@ func profileFile(t testing.TB, text string) string {
 
 func writeFile(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	gputest.Must(t, os.Rename(path+".new", path))
 }
 
 const oneCard = "model: C500\nmemoryMiB: 65536\ncards: 1\nnuma: [[], [], [], [0]]\n"
@@ -304,9 +298,7 @@ func (w *world) agentListing() {
 		w.Errorf("owners %v", owners)
 	}
 	for key, want := range map[string]string{wire.LabelDriver: "3.8.30"} {
-		if d.Labels[key] != want {
-			w.Errorf("label %s is %q", key, d.Labels[key])
-		}
+		gputest.Equal(w, "label "+key, want, d.Labels[key])
 	}
 }
 
@@ -412,9 +404,7 @@ func (w *world) agentVendor() {
 	w.event("Node", node, "AnnotationsNotOurs", wire.AnnotationNodeCards)
 	w.Delete(p.Name)
 	time.Sleep(12 * time.Second) // longer than the time between two writes
-	if got := annotation(); got != theirs {
-		w.Errorf("the vendor's annotation is now %s", got)
-	}
+	gputest.Equal(w, "the vendor's annotation is now", theirs, annotation())
 	w.KubectlAs("simulator", "annotate", "node", node, wire.AnnotationNodeCards+"-")
 	available(2 * 65536)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
@@ -48,9 +49,7 @@ func TestExamples(t *testing.T) {
 
 		w.Kubectl("apply", "-f", file)
 		got := w.Bound(want.Name)
-		if got.Spec.NodeName != want.Node {
-			t.Errorf("%s: on node %s, want %s", name, got.Spec.NodeName, want.Node)
-		}
+		gputest.Equal(t, name+": on node", want.Node, got.Spec.NodeName)
 		for key, value := range want.Annotations {
 			if key == wire.AnnotationPredicateTime {
 				if got.Annotations[key] == "" {
@@ -58,9 +57,7 @@ func TestExamples(t *testing.T) {
 				}
 				continue
 			}
-			if diff := cmp.Diff(value, got.Annotations[key]); diff != "" {
-				t.Errorf("%s: annotation %s (-place +scheduler):\n%s", name, key, diff)
-			}
+			gputest.Equal(t, fmt.Sprintf("%s: annotation %s, place and scheduler", name, key), value, got.Annotations[key])
 		}
 		w.Kubectl("delete", "-f", file, "--grace-period=0", "--force", "--wait=true")
 		w.Eventually(name+" gone", time.Minute, func() error {
@@ -123,9 +120,8 @@ func TestExampleFolders(t *testing.T) {
 		if answer, ok := notApplied[name]; ok {
 			cmd := exec.CommandContext(w.Ctx, bin("kubectl"), "--kubeconfig", w.Kubeconfig("admin"), "apply", "--dry-run=server", "-f", folder)
 			cmd.Dir = root
-			if _, err := machine.Output(cmd); err == nil || !strings.Contains(err.Error(), answer) {
-				t.Errorf("%s: want %q, got %v", folder, answer, err)
-			}
+			_, err := machine.Output(cmd)
+			gputest.ErrorHas(t, folder, answer, err)
 			continue
 		}
 		w.Kubectl("apply", "-f", folder)
@@ -175,9 +171,7 @@ func exampleFolders(t *testing.T) map[string]int {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return folders
 }
 

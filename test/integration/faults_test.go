@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // proxy stands between a scheduler and the API server.
@@ -88,9 +90,7 @@ func (p *proxy) kubeconfig(t *testing.T) string {
 	cfg.Contexts["proxy"] = &clientcmdapi.Context{Cluster: "proxy"}
 	cfg.CurrentContext = "proxy"
 	path := t.TempDir() + "/proxy.kubeconfig"
-	if err := clientcmd.WriteToFile(*cfg, path); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, clientcmd.WriteToFile(*cfg, path))
 	return path
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/gputest/hostile"
 )
 
@@ -122,9 +123,7 @@ func besiege(t *testing.T) *besieged {
 func anythingGoes(t testing.TB) []byte {
 	t.Helper()
 	var definition map[string]any
-	if err := yaml.Unmarshal(crd.Device, &definition); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.Unmarshal(crd.Device, &definition))
 	spec, _ := definition["spec"].(map[string]any)
 	versions, _ := spec["versions"].([]any)
 	for _, v := range versions {
@@ -132,9 +131,7 @@ func anythingGoes(t testing.TB) []byte {
 		version["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
 	}
 	text, err := yaml.Marshal(definition)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return text
 }
 

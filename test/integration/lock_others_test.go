@@ -2,9 +2,7 @@ package integration
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // bindAsHAMi does for a pod of another scheduler what HAMi does: it fails when
@@ -132,9 +131,7 @@ func TestLockStuck(t *testing.T) {
 	w.setLock("vendor-1", time.Now().Format(time.RFC3339)+",default,theirs")
 	w.Create(slicePod("wanders", "")) // packs on vendor-1 at first
 	w.running(time.Minute, "wanders")
-	if got := w.Bound("wanders").Spec.NodeName; got != "vendor-2" {
-		t.Errorf("the pod is on %s, want vendor-2", got)
-	}
+	gputest.Equal(t, "node of the pod", "vendor-2", w.Bound("wanders").Spec.NodeName)
 	// Its owner goes: the node is free at once, and taken again.
 	w.Delete("theirs")
 	w.Create(slicePod("packs", "vendor-1"))
@@ -287,12 +284,7 @@ func TestForeignSlices(t *testing.T) {
 		w.Create(p)
 	}
 	w.Create(pod("too-much", "sgpu=1", "vcore=10", "vmemory=8"))
-	w.Eventually("refusal", time.Minute, func() error {
-		if len(w.Refusals("too-much")) == 0 {
-			return errors.New("no event")
-		}
-		return nil
-	})
+	w.Refused("too-much", "")
 	t.Logf("event: %s", w.Refusals("too-much")[0])
 	w.running(time.Minute, names...)
 	if len(v.Refused()) > 0 {
@@ -332,25 +324,16 @@ func TestVendorNative(t *testing.T) {
 		}
 		w.Create(p)
 		got := w.Bound(tt.name)
-		if got.Spec.NodeName != tt.want {
-			t.Errorf("%s: on %s, want %s", tt.name, got.Spec.NodeName, tt.want)
-		}
+		gputest.Equal(t, tt.name+": on", tt.want, got.Spec.NodeName)
 		if cards, found := got.Annotations[wire.AnnotationAllocated]; found {
 			t.Errorf("%s: cards were written: %s", tt.name, cards)
 		}
 	}
 	// Four cost less on the first, too: the figures of that number count.
 	w.Create(annotated(pod("four", "gpu=4"), wire.AnnotationNodePolicy, "binpack"))
-	if got := w.Bound("four").Spec.NodeName; got != "native-1" {
-		t.Errorf("four cards on %s, want native-1", got)
-	}
+	gputest.Equal(t, "node of four cards", "native-1", w.Bound("four").Spec.NodeName)
 	w.Create(slicePod("slice", ""))
-	w.Eventually("refusal", time.Minute, func() error {
-		if said := w.Refusals("slice"); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "2 serve") }) {
-			return fmt.Errorf("events: %q", said)
-		}
-		return nil
-	})
+	w.Refused("slice", "2 serve")
 	if left := w.locks(); len(left) > 0 {
 		t.Errorf("locks: %v, want none for whole cards", left)
 	}

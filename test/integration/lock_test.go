@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,6 +84,17 @@ func (w *world) lockNames(node, podName string) {
 	})
 }
 
+// noLocks waits until no node is locked.
+func (w *world) noLocks(limit time.Duration) {
+	w.Helper()
+	w.Eventually("no lock left", limit, func() error {
+		if left := w.locks(); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
+}
+
 // setLock writes a lock as someone else would.
 func (w *world) setLock(node, value string) {
 	w.Helper()
@@ -118,12 +128,7 @@ func (w *world) running(patience time.Duration, names ...string) {
 // is left.
 func (w *world) quiet(v *vendorplugin.Plugin) {
 	w.Helper()
-	w.Eventually("no lock left", 20*time.Second, func() error {
-		if left := w.locks(); len(left) > 0 {
-			return fmt.Errorf("%v", left)
-		}
-		return nil
-	})
+	w.noLocks(20 * time.Second)
 	for _, fault := range v.Faults() {
 		w.Errorf("the plugin found: %s", fault)
 	}
@@ -332,13 +337,7 @@ func TestLockPluginDead(t *testing.T) {
 	w.Create(slicePod("a", "vendor-1"))
 	w.lockNames("vendor-1", "a")
 	w.Create(slicePod("b", "vendor-1"))
-	w.Eventually("b gives up for now", time.Minute, func() error {
-		said := w.Refusals("b")
-		if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "node vendor-1: waited 2s for hami.io/mutex.lock") }) {
-			return fmt.Errorf("events: %q", said)
-		}
-		return nil
-	})
+	w.Refused("b", "node vendor-1: waited 2s for hami.io/mutex.lock")
 	t.Logf("event: %s", w.Refusals("b")[0])
 	v.Return()
 	start := time.Now()
@@ -401,12 +400,7 @@ func TestLockSchedulerKilled(t *testing.T) {
 	start := time.Now()
 	w.Must(s.Start())
 	w.running(time.Minute, "stays")
-	w.Eventually("the other lock taken off", time.Minute, func() error {
-		if left := w.locks(); len(left) > 0 {
-			return fmt.Errorf("%v", left)
-		}
-		return nil
-	})
+	w.noLocks(time.Minute)
 	t.Logf("a new process had both nodes free %s after it was started", time.Since(start).Round(time.Millisecond))
 
 	source := rand.New(rand.NewPCG(2, 8))
@@ -444,12 +438,7 @@ func TestLockTwoLeaders(t *testing.T) {
 	p.delay.Store(&holdBinding)
 	names := []string{"first", "a1", "a2"}
 	w.Create(slicePod("a1", "vendor-1"), slicePod("a2", "vendor-2"))
-	w.Eventually("Bindings in flight", time.Minute, func() error {
-		if bindings.Load() < 2 {
-			return fmt.Errorf("%d", bindings.Load())
-		}
-		return nil
-	})
+	w.AtLeast("Bindings in flight", 2, &bindings)
 	holdPatch := func() { patches.Add(1); <-release }
 	p.delayLock.Store(&holdPatch)
 	for i := range 12 {
@@ -457,12 +446,7 @@ func TestLockTwoLeaders(t *testing.T) {
 		names = append(names, name)
 		w.Create(slicePod(name, fmt.Sprintf("vendor-%d", i%4+1)))
 	}
-	w.Eventually("locks in flight", time.Minute, func() error {
-		if patches.Load() < 2 {
-			return fmt.Errorf("%d", patches.Load())
-		}
-		return nil
-	})
+	w.AtLeast("locks in flight", 2, &patches)
 	w.Must(old.Signal(syscall.SIGSTOP))
 	start := time.Now()
 	w.Scheduler("new")

@@ -16,11 +16,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/daybreak-gpu/daybreak/internal/local"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -87,27 +86,14 @@ func newOwnWorld(t testing.TB, cfg local.Config) *world {
 
 // pod returns a pod with one container and the given limits, "resource=amount".
 func pod(name string, limits ...string) *corev1.Pod {
-	list := corev1.ResourceList{}
-	for _, l := range limits {
-		key, value, _ := strings.Cut(l, "=")
-		list[corev1.ResourceName("metax-tech.com/"+key)] = resource.MustParse(value)
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: corev1.PodSpec{
-			TerminationGracePeriodSeconds: new(int64(0)),
-			Containers:                    []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Limits: list}}},
-		},
-	}
+	return harness.PodFor(name, "", strings.ReplaceAll(strings.Join(limits, ", "), "=", ": "))
 }
 
 // readJSON reads a golden file.
 func readJSON(t *testing.T, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(into); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -117,12 +103,8 @@ func readJSON(t *testing.T, path string, into any) {
 func writeYAML(t testing.TB, name string, obj any) string {
 	t.Helper()
 	text, err := yaml.Marshal(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(path, text, 0o600))
 	return path
 }

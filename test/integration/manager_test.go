@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -112,10 +112,10 @@ func (w managed) whatRuns() {
 	m := w.manager("manager", manager.Config{})
 	w.node("idle", twoCards)
 	w.wantKoord("idle", cards(2))
-	w.patchDevice("idle", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
+	w.PatchDevice("idle", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
 	w.wantKoord("idle", cards(1))
 	w.wantEvent("idle", "CardsUnhealthy", "1 of 2 cards healthy", "koordinator.sh/gpu-core 100")
-	w.patchDevice("idle", `[{"op":"replace","path":"/spec/devices/1/health","value":true}]`)
+	w.PatchDevice("idle", `[{"op":"replace","path":"/spec/devices/1/health","value":true}]`)
 	w.wantKoord("idle", cards(2))
 	w.node("busy", twoCards)
 	w.wantKoord("busy", cards(2))
@@ -141,7 +141,7 @@ func (w managed) whatRuns() {
 	_, err := w.Client.CoreV1().Pods("default").Patch(w.Ctx, "ended", types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
 	w.Must(err)
 
-	w.patchDevice("busy", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
+	w.PatchDevice("busy", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
 	w.wantKoord("busy", cards(1, "koordinator.sh/gpu-core", "200", "koordinator.sh/gpu-memory-ratio", "200"))
 	w.wantEvent("busy", "CardsUnhealthy", "as much of koordinator.sh/gpu-core, koordinator.sh/gpu-memory-ratio as the pods on it ask for")
 	w.Eventually("metrics", 10*time.Second, func() error {
@@ -182,7 +182,7 @@ func (w managed) badInventory() {
 	m := w.manager("manager", manager.Config{})
 	w.node("unread", twoCards)
 	w.wantKoord("unread", cards(2))
-	w.patchDevice("unread", `[{"op":"replace","path":"/spec/devices/1/minor","value":0}]`)
+	w.PatchDevice("unread", `[{"op":"replace","path":"/spec/devices/1/minor","value":0}]`)
 	w.wantEvent("unread", "BadInventory", "the node goes on advertising what it did before", "same minor number 0")
 	w.Eventually("metrics", 10*time.Second, func() error {
 		if got, err := m.metric("daybreak_manager_nodes_with_bad_inventory"); err != nil || got != 1 {
@@ -191,7 +191,7 @@ func (w managed) badInventory() {
 		return nil
 	})
 	w.wantKoord("unread", cards(2))
-	w.patchDevice("unread", `[{"op":"replace","path":"/spec/devices/1/minor","value":1},{"op":"replace","path":"/spec/devices/0/health","value":false}]`)
+	w.PatchDevice("unread", `[{"op":"replace","path":"/spec/devices/1/minor","value":1},{"op":"replace","path":"/spec/devices/0/health","value":false}]`)
 	w.wantKoord("unread", cards(1))
 }
 
@@ -252,10 +252,10 @@ func (w managed) flapping() {
 	w.node("flapping", twoCards)
 	w.wantKoord("flapping", cards(2))
 	for i := range 40 {
-		w.patchDevice("flapping", fmt.Sprintf(`[{"op":"replace","path":"/spec/devices/1/health","value":%v}]`, i%2 == 1))
+		w.PatchDevice("flapping", fmt.Sprintf(`[{"op":"replace","path":"/spec/devices/1/health","value":%v}]`, i%2 == 1))
 		time.Sleep(25 * time.Millisecond)
 	}
-	w.patchDevice("flapping", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
+	w.PatchDevice("flapping", `[{"op":"replace","path":"/spec/devices/1/health","value":false}]`)
 	w.wantKoord("flapping", cards(1))
 	applied, err := m.metric(`daybreak_manager_node_patches_total{result="applied"}`)
 	w.Must(err)
@@ -321,9 +321,7 @@ func (w managed) restart() {
 		w.Errorf("%d writes to steady-0 were counted, want 2 or more: the count is wrong", after["steady-0"])
 	}
 	delete(after, "mark")
-	if diff := cmp.Diff(before, after); diff != "" {
-		w.Errorf("writes to nodes before and after the restart (-before +after):\n%s", diff)
-	}
+	gputest.Equal(w, "writes to nodes before and after the restart", before, after)
 }
 
 // election: of two managers one writes, and when it goes the other does.

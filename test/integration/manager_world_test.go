@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -18,12 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/harness"
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
 // managed is a world with nodes whose kubelets know of slices only, for
@@ -51,13 +49,7 @@ func (r *running) metric(series string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), series+" "); ok {
-			return strconv.ParseFloat(rest, 64)
-		}
-	}
-	return 0, fmt.Errorf("no series %s", series)
+	return machine.Metrics(text).Value(series)
 }
 
 // get reads a page. kube-scheduler's certificate is its own.
@@ -195,14 +187,6 @@ func (w managed) wantEvent(node, reason string, texts ...string) {
 		}
 		return fmt.Errorf("events: %q", seen)
 	})
-}
-
-func (w managed) patchDevice(name, patch string) {
-	w.Helper()
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(w.Ctx, name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	w.Must(err)
 }
 
 // kubelet writes the node's status as a kubelet does: a strategic merge patch.

@@ -21,6 +21,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/manager/webhook"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // query is what a PromQL expression names. Whether it is right PromQL, promtool
@@ -210,18 +211,14 @@ func monitoring(name string) string {
 func readRules(t *testing.T) []rule {
 	t.Helper()
 	text, err := os.ReadFile(monitoring("alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var file struct {
 		Groups []struct {
 			Name  string
 			Rules []rule
 		}
 	}
-	if err := yaml.UnmarshalStrict(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, yaml.UnmarshalStrict(text, &file))
 	var rules []rule
 	for _, g := range file.Groups {
 		rules = append(rules, g.Rules...)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/simulate"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestParity: what `daybreak simulate` does with a trace is what the scheduler
@@ -29,9 +29,7 @@ func TestParity(t *testing.T) {
 	t.Parallel()
 	trace := parityTrace(gpuRand(7))
 	simulated, err := simulate.Place(t.Context(), trace, "daybreak", simulate.Options{OneQoS: true, Ties: simulate.TiesIndex})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want, refused := map[string]string{}, 0
 	for i, p := range simulated {
 		name := trace.Pods[i].Name
@@ -55,9 +53,7 @@ func TestParity(t *testing.T) {
 		w.Create(tracePod(&trace.Pods[i]))
 		w.decided(trace.Pods[i].Name)
 	}
-	if diff := cmp.Diff(want, w.placements()); diff != "" {
-		t.Errorf("placements (-simulate +scheduler):\n%s", diff)
-	}
+	gputest.Equal(t, "placements of simulate and of the scheduler", want, w.placements())
 	w.Audit()
 }
 

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestPlayground starts the playground as a newcomer would and types what it
@@ -75,12 +77,8 @@ func TestPlaygroundKept(t *testing.T) {
 	p.stop()
 
 	p.start("--data", "kept", "--nodes", "2", "--profile", "c500-pcie")
-	if got := p.shell("kubectl get nodes -o name"); got != "node/metax-1\nnode/metax-2\n" {
-		t.Errorf("nodes are %s", got)
-	}
-	if got := p.shell("kubectl get devices -o name"); got != "device.scheduling.koordinator.sh/metax-1\ndevice.scheduling.koordinator.sh/metax-2\n" {
-		t.Errorf("Devices are %s", got)
-	}
+	gputest.Equal(t, "nodes", "node/metax-1\nnode/metax-2\n", p.shell("kubectl get nodes -o name"))
+	gputest.Equal(t, "Devices", "device.scheduling.koordinator.sh/metax-1\ndevice.scheduling.koordinator.sh/metax-2\n", p.shell("kubectl get devices -o name"))
 	if got := p.shell(`kubectl get device metax-1 -o jsonpath='{.metadata.annotations.daybreak-gpu\.io/links}'`); strings.Contains(got, "M") {
 		t.Errorf("metax-1 has links, as those of the last run: %s", got)
 	}
@@ -101,9 +99,7 @@ func newPlayground(t testing.TB) *typed {
 	t.Helper()
 	p := &typed{TB: t, dir: t.TempDir(), said: filepath.Join(t.TempDir(), "stderr")}
 	for _, name := range []string{"bin", "examples"} {
-		if err := os.Symlink(filepath.Join(root, name), filepath.Join(p.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.Symlink(filepath.Join(root, name), filepath.Join(p.dir, name)))
 	}
 	return p
 }
@@ -120,19 +116,13 @@ func (p *typed) start(args ...string) {
 	p.Helper()
 	p.cmd, p.lines, p.ended = p.command(args...), nil, make(chan error, 1)
 	said, err := os.OpenFile(p.said, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		p.Fatal(err)
-	}
+	gputest.Must(p, err)
 	defer said.Close()
 	p.cmd.Stderr = said
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		p.Fatal(err)
-	}
+	gputest.Must(p, err)
 	begin := time.Now()
-	if err := p.cmd.Start(); err != nil {
-		p.Fatal(err)
-	}
+	gputest.Must(p, p.cmd.Start())
 	cmd := p.cmd
 	p.Cleanup(func() { _ = cmd.Process.Kill() })
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -202,13 +192,9 @@ func (p *typed) metrics(of, want string) {
 	}
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // as curl -k
 	request, err := http.NewRequestWithContext(p.Context(), http.MethodGet, url[1], http.NoBody)
-	if err != nil {
-		p.Fatal(err)
-	}
+	gputest.Must(p, err)
 	answer, err := client.Do(request)
-	if err != nil {
-		p.Fatal(err)
-	}
+	gputest.Must(p, err)
 	defer answer.Body.Close()
 	if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), want) {
 		p.Errorf("no %q at %s: %v\n%.500s", want, url[1], err, text)
@@ -218,9 +204,7 @@ func (p *typed) metrics(of, want string) {
 // stop ends the playground as Ctrl-C does.
 func (p *typed) stop() {
 	p.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		p.Fatal(err)
-	}
+	gputest.Must(p, p.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case err := <-p.ended:
 		if err != nil {

@@ -3,7 +3,6 @@ package integration
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
@@ -187,9 +187,7 @@ func TestPreemption(t *testing.T) {
 	if cards := w.CardsOf(w.Bound("whole")); !slices.Equal(cards, []int{0}) {
 		t.Errorf("the preemptor got card %v, want 0", cards)
 	}
-	if got, want := w.names(), []string{"whole", "younger-0", "younger-1", "younger-2"}; !slices.Equal(got, want) {
-		t.Errorf("left after preemption: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "left after preemption", []string{"whole", "younger-0", "younger-1", "younger-2"}, w.names())
 	w.Eventually("event", time.Minute, func() error {
 		const want = "0/1 nodes are available: 1 has no idle card; preemption: evicting 1 pod of lower priority from metax-1."
 		if said := w.Refusals("whole"); !slices.Contains(said, want) {
@@ -224,9 +222,7 @@ func TestPreemption(t *testing.T) {
 	})
 	w.Create(withPriority(pod("whole", "gpu=1"), "high"))
 	w.Bound("whole")
-	if got, want := w.names(), []string{"older", "whole"}; !slices.Equal(got, want) {
-		t.Errorf("left after preemption with a budget: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "left after preemption with a budget", []string{"older", "whole"}, w.names())
 	w.Audit()
 }
 
@@ -285,9 +281,7 @@ func TestTwoPreemptors(t *testing.T) {
 	w.Create(withPriority(pod("whole-1", "gpu=1"), "high"))
 	w.Bound("whole-0")
 	w.Bound("whole-1")
-	if got, want := w.names(), []string{"small-0", "small-1", "small-2", "whole-0", "whole-1"}; !slices.Equal(got, want) {
-		t.Errorf("left after preemption: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "left after preemption", []string{"small-0", "small-1", "small-2", "whole-0", "whole-1"}, w.names())
 	w.Audit()
 }
 
@@ -399,29 +393,20 @@ func TestDeviceGone(t *testing.T) {
 	w.Bound("before")
 	w.Kubectl("delete", "device", "metax-1")
 	const want = "0/1 nodes are available: 1 has no MetaX cards."
-	refused := func(name string) error {
-		said := w.Refusals(name)
-		if slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
-			return nil
-		}
-		return fmt.Errorf("events of %s so far: %q", name, said)
-	}
 	// The scheduler has heard of it when one that fits nowhere has its event.
 	huge := 0
 	w.Eventually("the scheduler knows", time.Minute, func() error {
 		huge++
 		name := fmt.Sprintf("huge-%d", huge)
 		w.Create(pod(name, "gpu=3"))
-		w.Eventually("a reason", time.Minute, func() error {
-			if len(w.Refusals(name)) == 0 {
-				return errors.New("none yet")
-			}
-			return nil
-		})
-		return refused(name)
+		w.Refused(name, "")
+		if said := w.Refusals(name); !strings.Contains(strings.Join(said, "\n"), want) {
+			return fmt.Errorf("events of %s: %q", name, said)
+		}
+		return nil
 	})
 	w.Create(pod("after", "gpu=1"))
-	w.Eventually("refusal", time.Minute, func() error { return refused("after") })
+	w.Refused("after", want)
 	w.twoCards() // the Device comes back, and with it the pod is woken
 	if cards := w.CardsOf(w.Bound("after")); !slices.Equal(cards, []int{1}) {
 		t.Errorf("got card %v, want 1: card 0 is the other pod's", cards)

@@ -20,11 +20,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
-	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/manifest"
 )
 
@@ -77,18 +76,12 @@ func golden(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", "status", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, []byte(text), 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
-	}
+	gputest.Must(t, err)
+	gputest.Equal(t, path+"; -update rewrites it", string(want), text)
 }
 
 // mixture fills a cluster of three nodes with slices of two QoS classes and
@@ -112,12 +105,7 @@ func (w *world) mixture() {
 	w.sicken("metax-2", 3)
 	w.Create(pod("wide", "gpu=16"), pod("deep", "sgpu=1", "vcore=10", "vmemory=100"))
 	for _, name := range []string{"wide", "deep"} {
-		w.Eventually("pod "+name+" refused", time.Minute, func() error {
-			if len(w.Refusals(name)) == 0 {
-				return errors.New("no event yet")
-			}
-			return nil
-		})
+		w.Refused(name, "")
 	}
 }
 
@@ -204,14 +192,9 @@ func widestLine(text string) int {
 // sicken makes a card unhealthy, as an agent would.
 func (w *world) sicken(node string, card int) {
 	w.Helper()
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	devices := client.Resource(v1alpha1.GroupVersion.WithResource("devices"))
 	patch := `[{"op":"replace","path":"/spec/devices/3/health","value":false},` +
 		`{"op":"replace","path":"/spec/devices/3/conditions","value":[{"type":"Healthy","status":"False","reason":"UncorrectableECC","message":"two errors","lastTransitionTime":"2026-03-15T10:00:00Z"}]}]`
-	patch = strings.ReplaceAll(patch, "/3/", "/"+string(rune('0'+card))+"/")
-	_, err = devices.Patch(w.Ctx, node, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	w.Must(err)
+	w.PatchDevice(node, strings.ReplaceAll(patch, "/3/", "/"+string(rune('0'+card))+"/"))
 }
 
 // TestStatusWatch: a change shows up as a new block, also after the API server hung

@@ -10,14 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
@@ -25,6 +23,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/view"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // incumbent is a pod that another scheduler placed before Daybreak came.
@@ -249,9 +248,7 @@ func (w *world) wantShares(node string, pods []*incumbent) {
 	for key := range got {
 		slices.Sort(got[key])
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		w.Errorf("shares on %s (-annotations +status):\n%s", node, diff)
-	}
+	gputest.Equal(w, "shares on "+node+", annotations and status", want, got)
 }
 
 // koordShare is a share as Koordinator sees it.
@@ -296,9 +293,7 @@ func (w *world) koordDevice(node string, cards []string) {
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	w.Must(err)
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Create(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{FieldManager: "koordlet"})
+	_, err = w.Devices(w.REST()).Create(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{FieldManager: "koordlet"})
 	w.Must(err)
 }
 

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
@@ -230,8 +229,6 @@ func (w *world) rewriteDevice(node string, change func(*v1alpha1.Device)) {
 	change(d)
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	w.Must(err)
-	client, err := dynamic.NewForConfig(w.REST())
-	w.Must(err)
-	_, err = client.Resource(v1alpha1.GroupVersion.WithResource("devices")).Update(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{})
+	_, err = w.Devices(w.REST()).Update(w.Ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{})
 	w.Must(err)
 }

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,12 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/daybreak-gpu/daybreak/api/v1alpha1"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
@@ -27,12 +23,11 @@ import (
 // operatorNode is a machine in a cluster with the vendor's operator. The operator is
 // a ConfigMap, and the pod and the device plugin of its DaemonSet metax-gpu-device.
 type operatorNode struct {
-	deviceplugin.UnimplementedDevicePluginServer
 	*world
 	*machine.Machine
-	name  string
-	cards []string
-	pods  map[string]types.UID // that run, and must go on running
+	name   string
+	plugin machine.VendorPlugin
+	pods   map[string]types.UID // that run, and must go on running
 	// stop ends the vendor's plugin; nil while it does not run.
 	stop func()
 }
@@ -66,8 +61,9 @@ func newOperatorNode(w *world, name string) *operatorNode {
 	described, _, err := fake.Read(m.Driver())
 	w.Must(err)
 	for i := range described.Cards {
-		n.cards = append(n.cards, described.Cards[i].UUID)
+		n.plugin.Cards = append(n.plugin.Cards, described.Cards[i].UUID)
 	}
+	slices.Reverse(n.plugin.Cards) // so that kubelet picks others than Daybreak
 	n.startPlugin()
 	agent := w.NewAgent(name, append(m.AgentArgs(fake.Library(w.TB, fake.V231), "0"), "--serve=on", "--poll=500ms", "--drain=0s")...)
 	agent.Env = []string{fake.EnvConfig + "=" + m.Driver()}
@@ -96,63 +92,19 @@ func (n *operatorNode) modesOfOperator(mode string) {
 // startPlugin starts the vendor's device plugin in mode native, and its pod.
 func (n *operatorNode) startPlugin() {
 	n.Helper()
-	const socket = "metax-gpu-device.sock"
-	plugins := filepath.Join(n.Dir, "p")
-	var config net.ListenConfig
-	listener, err := config.Listen(n.Ctx, "unix", filepath.Join(plugins, socket))
-	n.Must(err)
-	server := grpc.NewServer()
-	deviceplugin.RegisterDevicePluginServer(server, n)
-	go func() { _ = server.Serve(listener) }()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(plugins, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	n.Must(err)
-	defer conn.Close()
-	_, err = deviceplugin.NewRegistrationClient(conn).Register(n.Ctx, &deviceplugin.RegisterRequest{Version: deviceplugin.Version, Endpoint: socket, ResourceName: string(wire.ResourceGPU)})
-	n.Must(err)
+	n.Must(n.plugin.Start(n.Ctx, filepath.Join(n.Dir, "p")))
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "metax-gpu-device-", Namespace: wire.VendorNamespace},
 		Spec:       corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{Name: "gpu-device-plugin", Image: "none"}}},
 	}
 	pods := n.Client.CoreV1().Pods(wire.VendorNamespace)
-	p, err = pods.Create(n.Ctx, p, metav1.CreateOptions{})
+	p, err := pods.Create(n.Ctx, p, metav1.CreateOptions{})
 	n.Must(err)
 	n.stop = func() {
-		server.Stop()
+		n.plugin.Stop()
 		_ = pods.Delete(context.WithoutCancel(n.Ctx), p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		n.stop = nil
 	}
-}
-
-// GetDevicePluginOptions implements the device plugin API, as do the next three.
-func (*operatorNode) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
-	return &deviceplugin.DevicePluginOptions{}, nil
-}
-
-// ListAndWatch lists the cards: an id of the vendor's is the UUID of a card.
-func (n *operatorNode) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
-	list := &deviceplugin.ListAndWatchResponse{}
-	for _, card := range slices.Backward(n.cards) { // so that kubelet picks others than Daybreak
-		list.Devices = append(list.Devices, &deviceplugin.Device{ID: card, Health: deviceplugin.Healthy})
-	}
-	if err := stream.Send(list); err != nil {
-		return err
-	}
-	<-stream.Context().Done()
-	return nil
-}
-
-// Allocate answers with nothing: no container runs here.
-func (*operatorNode) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
-	answer := &deviceplugin.AllocateResponse{}
-	for range r.GetContainerRequests() {
-		answer.ContainerResponses = append(answer.ContainerResponses, &deviceplugin.ContainerAllocateResponse{})
-	}
-	return answer, nil
-}
-
-// PreStartContainer is called by the machine's kubelet for every plugin.
-func (*operatorNode) PreStartContainer(context.Context, *deviceplugin.PreStartContainerRequest) (*deviceplugin.PreStartContainerResponse, error) {
-	return &deviceplugin.PreStartContainerResponse{}, nil
 }
 
 // runs waits until the pods run, on the node.
@@ -199,7 +151,7 @@ func (n *operatorNode) vendorHas() []string {
 		for _, c := range pod.GetContainers() {
 			for _, d := range c.GetDevices() {
 				for _, id := range d.GetDeviceIds() {
-					if slices.Contains(n.cards, id) {
+					if slices.Contains(n.plugin.Cards, id) {
 						cards = append(cards, id)
 					}
 				}
@@ -208,17 +160,6 @@ func (n *operatorNode) vendorHas() []string {
 	}
 	slices.Sort(cards)
 	return cards
-}
-
-// servedBy waits until the Node names who serves it; empty if no part of Daybreak does.
-func (n *operatorNode) servedBy(who string) {
-	n.Helper()
-	n.Eventually("the node is served by "+who, 2*time.Minute, func() error {
-		if by := n.world.Node(n.name).Annotations[wire.AnnotationServedBy]; by != who {
-			return fmt.Errorf("it is served by %q", by)
-		}
-		return nil
-	})
 }
 
 // mode waits until the Device has the mode and, if another one waits, that.
@@ -262,7 +203,7 @@ func TestVendorOperator(t *testing.T) {
 	w.Kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"="+wire.ServedByVendor)
 	n.stop()
 	w.Kubectl("annotate", "node", n.name, wire.AnnotationServedBy+"-")
-	n.servedBy(wire.ServedByDaybreak)
+	n.ServedBy(n.name, wire.ServedByDaybreak)
 	n.mode("sgpu", "")
 	w.Create(pod("slice", "sgpu=1", "vcore=20", "vmemory=8"), pod("five", "gpu=5"))
 	n.runs("slice", "five")

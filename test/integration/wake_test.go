@@ -34,12 +34,7 @@ func TestWake(t *testing.T) {
 	w.Create(pod("wants24", "sgpu=1", "vcore=10", "vmemory=24"), pod("wants60", "sgpu=1", "vcore=10", "vmemory=60"), pod("whole", "gpu=1"))
 	waiting := []string{"wants24", "wants60", "whole"}
 	for _, name := range waiting {
-		w.Eventually("refusal of "+name, time.Minute, func() error {
-			if len(w.Refusals(name)) == 0 {
-				return errors.New("no event yet")
-			}
-			return nil
-		})
+		w.Refused(name, "")
 	}
 	// Let what their creation stirred up settle.
 	w.settle(s, waiting)

@@ -244,16 +244,21 @@ func (s *Machine) renew() error {
 
 // watch follows the pods of the node until the machine ends.
 func (s *Machine) watch() {
-	list := cache.NewListWatchFromClient(s.client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", s.Node))
+	WatchPods(s.ctx, s.client, metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", s.Node), s.see, func(pod *corev1.Pod) { s.forget(pod.UID) })
+}
+
+// WatchPods calls see for each pod that is there or changes, and gone for each that goes,
+// until the context ends.
+func WatchPods(ctx context.Context, client kubernetes.Interface, namespace string, which fields.Selector, see, gone func(*corev1.Pod)) {
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: list, ObjectType: &corev1.Pod{},
+		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", namespace, which), ObjectType: &corev1.Pod{},
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { s.see(PodIn(obj)) },
-			UpdateFunc: func(_, obj any) { s.see(PodIn(obj)) },
-			DeleteFunc: func(obj any) { s.forget(PodIn(obj).UID) },
+			AddFunc:    func(obj any) { see(podIn(obj)) },
+			UpdateFunc: func(_, obj any) { see(podIn(obj)) },
+			DeleteFunc: func(obj any) { gone(podIn(obj)) },
 		},
 	})
-	controller.Run(s.ctx.Done())
+	controller.Run(ctx.Done())
 }
 
 // Running returns the status of a pod whose containers run.
@@ -273,8 +278,8 @@ func Running(pod *corev1.Pod) corev1.PodStatus {
 	return status
 }
 
-// PodIn returns the pod of an event. There are no others in a watch of pods.
-func PodIn(obj any) *corev1.Pod {
+// podIn returns the pod of an event. There are no others in a watch of pods.
+func podIn(obj any) *corev1.Pod {
 	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = unknown.Obj
 	}

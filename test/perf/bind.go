@@ -169,8 +169,8 @@ func (r *runner) count(f *Figures, fresh samples, before, after *reading) {
 	// Bindings and their events count from the very first; of the rest, what came
 	// before it belongs to the start.
 	f.Calls = map[string]float64{}
-	start := fewer(before.api.calls(), fresh.calls())
-	for what, count := range fewer(after.api.calls(), fresh.calls()) {
+	start := fewer(calls(before.api), calls(fresh))
+	for what, count := range fewer(calls(after.api), calls(fresh)) {
 		if what != "POST pods/binding" && !strings.HasSuffix(what, " events") {
 			f.StartCallsPerPod += start[what] / n
 			count -= start[what]
@@ -181,12 +181,12 @@ func (r *runner) count(f *Figures, fresh samples, before, after *reading) {
 		}
 	}
 	const cycle = "scheduler_scheduling_algorithm_duration_seconds"
-	f.CycleP50Milliseconds = 1000 * after.self.quantile(0.5, cycle, before.self)
-	f.CycleP99Milliseconds = 1000 * after.self.quantile(0.99, cycle, before.self)
+	f.CycleP50Milliseconds = 1000 * after.self.Quantile(0.5, cycle, before.self)
+	f.CycleP99Milliseconds = 1000 * after.self.Quantile(0.99, cycle, before.self)
 	// Most searches for victims come before the first binding.
-	f.PostFilterMilliseconds = 1000 * after.self.mean("scheduler_framework_extension_point_duration_seconds", "extension_point", "PostFilter")
+	f.PostFilterMilliseconds = 1000 * after.self.Mean("scheduler_framework_extension_point_duration_seconds", "extension_point", "PostFilter")
 	const mallocs = "go_memstats_mallocs_total"
-	f.AllocationsPerPod = (after.self.sum(mallocs) - before.self.sum(mallocs)) / n
+	f.AllocationsPerPod = (after.self.Sum(mallocs) - before.self.Sum(mallocs)) / n
 	const attempts = "scheduler_schedule_attempts_total"
-	f.AttemptsPerPod = (after.self.sum(attempts) - before.self.sum(attempts)) / n
+	f.AttemptsPerPod = (after.self.Sum(attempts) - before.self.Sum(attempts)) / n
 }

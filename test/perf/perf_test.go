@@ -15,6 +15,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/request"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestPlans(t *testing.T) {
@@ -24,9 +25,7 @@ func TestPlans(t *testing.T) {
 	}
 	for _, file := range files {
 		p, err := loadPlan(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if p.Rounds < 3 || p.Bounds.Ratio == 0 && len(p.Peers) == 0 { // peers have no bound to keep
 			t.Errorf("%s: %d rounds and a ratio of %v are no measurement", file, p.Rounds, p.Bounds.Ratio)
 		}
@@ -66,12 +65,9 @@ func TestPlanProblems(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "plan.yaml")
-			if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := loadPlan(file); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("loadPlan() = %v, want %q", err, tt.want)
-			}
+			gputest.Must(t, os.WriteFile(file, []byte(tt.text), 0o600))
+			_, err := loadPlan(file)
+			gputest.ErrorHas(t, "loadPlan()", tt.want, err)
 		})
 	}
 }
@@ -80,9 +76,7 @@ func TestPlanProblems(t *testing.T) {
 func TestPods(t *testing.T) {
 	for _, file := range []string{"bench.yaml", "bench-full.yaml"} {
 		p, err := loadPlan(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		shapes := p.Workloads["slices-shapes"]
 		different := map[place.Key]bool{}
 		for _, pod := range p.backlog(&shapes, 1500) {
@@ -113,9 +107,7 @@ func TestPods(t *testing.T) {
 
 func TestKeep(t *testing.T) {
 	p := &Plan{Clusters: []ClusterPlan{{Nodes: 100, Workloads: []string{"slices", "mix"}}, {Nodes: 500, Workloads: []string{"mix"}, Start: true}}, Core: &CorePlan{}}
-	if err := p.keep(regexp.MustCompile("100/mix|start")); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, p.keep(regexp.MustCompile("100/mix|start")))
 	want := []ClusterPlan{{Nodes: 100, Workloads: []string{"mix"}}, {Nodes: 500, Workloads: []string{}, Start: true}}
 	if diff := cmp.Diff(want, p.Clusters); diff != "" || p.Core != nil {
 		t.Errorf("kept (-want +got):\n%s\ncore: %v", diff, p.Core)
@@ -141,10 +133,8 @@ plain_value 3.5
 
 func TestSamples(t *testing.T) {
 	s := samples(page)
-	if diff := cmp.Diff(map[string]float64{"POST pods/binding": 12, "POST events": 9}, s.calls()); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
-	if got := s.sum("plain_value"); got != 3.5 {
+	gputest.Equal(t, "calls", map[string]float64{"POST pods/binding": 12, "POST events": 9}, calls(s))
+	if got := s.Sum("plain_value"); got != 3.5 {
 		t.Errorf("sum = %v, want 3.5", got)
 	}
 	before := samples("cycle_bucket{le=\"0.001\"} 50\ncycle_bucket{le=\"0.002\"} 50\ncycle_bucket{le=\"0.004\"} 50\ncycle_bucket{le=\"+Inf\"} 50\n")
@@ -154,16 +144,12 @@ func TestSamples(t *testing.T) {
 	}{
 		{0.5, 0.001, ""}, {0.7, 0.0015, ""}, {0.95, 0.003, ""}, {0.4, 0.0015, before}, {0.99, 0, s},
 	} {
-		if got := s.quantile(q.q, "cycle", q.before); math.Abs(got-q.want) > 1e-9 {
+		if got := s.Quantile(q.q, "cycle", q.before); math.Abs(got-q.want) > 1e-9 {
 			t.Errorf("quantile(%v) = %v, want %v", q.q, got, q.want)
 		}
 	}
-	if got := samples("took_sum{at=\"a\"} 6\ntook_count{at=\"a\"} 3\ntook_sum{at=\"b\"} 9\n").mean("took", "at", "a"); got != 2 {
-		t.Errorf("mean = %v, want 2", got)
-	}
-	if diff := cmp.Diff(map[string]float64{"a": 2.0}, fewer(map[string]float64{"a": 5, "b": 1}, map[string]float64{"a": 3, "b": 1})); diff != "" {
-		t.Errorf("fewer (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "mean", 2.0, samples("took_sum{at=\"a\"} 6\ntook_count{at=\"a\"} 3\ntook_sum{at=\"b\"} 9\n").Mean("took", "at", "a"))
+	gputest.Equal(t, "fewer", map[string]float64{"a": 2.0}, fewer(map[string]float64{"a": 5, "b": 1}, map[string]float64{"a": 3, "b": 1}))
 }
 
 func TestMedians(t *testing.T) {
@@ -173,9 +159,7 @@ func TestMedians(t *testing.T) {
 		{PodsPerSecond: 200, PeakMiB: 2, Calls: map[string]float64{"POST events": 0.8}},
 	})
 	want := Figures{PodsPerSecond: 200, PeakMiB: 2, Calls: map[string]float64{"POST events": 0.8}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("medians (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "medians", want, got)
 	if got := median([]float64{4, 1}); got != 2.5 || median(nil) != 0 {
 		t.Errorf("median of two = %v, want 2.5", got)
 	}
@@ -184,9 +168,7 @@ func TestMedians(t *testing.T) {
 // TestVerdicts: every bound can be missed.
 func TestVerdicts(t *testing.T) {
 	plan, err := loadPlan("bench-full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	run := func(nodes int, workload string, residents int, daybreak, plain, calls, p99, mib float64) Run {
 		return Run{
 			Nodes: nodes, Workload: workload, Residents: residents, DaybreakPodsPerSecond: daybreak, PlainPodsPerSecond: plain, Ratio: daybreak / plain,
@@ -227,12 +209,8 @@ func TestContenders(t *testing.T) {
 		c := contenders(round, koordinator)[0]
 		first = append(first, string(c.side)+" "+string(c.limits))
 	}
-	if diff := cmp.Diff([]string{"daybreak equal", "plain equal", "koordinator equal", "plain own", "koordinator own"}, first); diff != "" {
-		t.Errorf("first (-want +got):\n%s", diff)
-	}
-	if got := fmt.Sprint(contenders(2, earlier)); got != "[{earlier equal} {daybreak equal} {plain equal}]" {
-		t.Errorf("with an earlier Daybreak: %s", got)
-	}
+	gputest.Equal(t, "first", []string{"daybreak equal", "plain equal", "koordinator equal", "plain own", "koordinator own"}, first)
+	gputest.Equal(t, "with an earlier Daybreak", "[{earlier equal} {daybreak equal} {plain equal}]", fmt.Sprint(contenders(2, earlier)))
 	if got := len(contenders(0)); got != 2 {
 		t.Errorf("%d contenders without peers, want 2", got)
 	}
@@ -247,9 +225,7 @@ func TestPeersTable(t *testing.T) {
 		},
 	}}}
 	var table bytes.Buffer
-	if err := r.print(&table); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.print(&table))
 	for _, row := range []string{
 		"equal   daybreak     300.0   1.50", "equal   plain        200.0   1.00", "equal   koordinator  10.0    0.05",
 		"own     daybreak     300.0   6.00", "own     plain        50.0    1.00", "own     koordinator  5.0     0.10",
@@ -265,28 +241,20 @@ func TestPeersTable(t *testing.T) {
 func TestContract(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
 	r := Result{Runs: []Run{{Nodes: 100, Workload: "slices", DaybreakPodsPerSecond: 3, PlainPodsPerSecond: 2, Ratio: 1.5}}}
-	if err := r.save(file); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.save(file))
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var got struct {
 		Runs []map[string]any `json:"runs"`
 	}
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal(text, &got))
 	for key, want := range map[string]any{"nodes": 100.0, "workload": "slices", "daybreakPodsPerSecond": 3.0, "plainPodsPerSecond": 2.0, "ratio": 1.5} {
 		if got.Runs[0][key] != want {
 			t.Errorf("%s = %v, want %v", key, got.Runs[0][key], want)
 		}
 	}
 	var table bytes.Buffer
-	if err := r.print(&table); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, r.print(&table))
 	if !strings.Contains(table.String(), "100    slices    0     3           2        1.50") {
 		t.Errorf("table:\n%s", table.String())
 	}
@@ -313,7 +281,5 @@ func TestKeepEarlier(t *testing.T) {
 		Wakes:  []Wake{{Nodes: 500, Waiting: 10}},
 		Core:   []CoreFigures{{Nodes: 100}},
 	}
-	if diff := cmp.Diff(want, now); diff != "" {
-		t.Errorf("keep() (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "keep()", want, now)
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -10,87 +8,26 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
-// samples is a page of metrics, as text: it is read when nothing is measured
-// any more.
-type samples string
-
-// sample is one line of it.
-type sample struct {
-	labels string
-	value  float64
-}
-
-// label returns the value of a label, which has no quotes in it.
-func (s sample) label(name string) string {
-	_, rest, ok := strings.Cut(s.labels, name+`="`)
-	if !ok {
-		return ""
-	}
-	value, _, _ := strings.Cut(rest, `"`)
-	return value
-}
-
-// of returns the samples of one metric.
-func (s samples) of(name string) []sample {
-	var found []sample
-	lines := bufio.NewScanner(strings.NewReader(string(s)))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		rest, ok := strings.CutPrefix(lines.Text(), name)
-		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		at := strings.LastIndexByte(rest, ' ')
-		value, err := strconv.ParseFloat(rest[at+1:], 64)
-		if err != nil {
-			continue
-		}
-		found = append(found, sample{labels: rest[:at], value: value})
-	}
-	return found
-}
-
-// sum adds up all samples of a metric.
-func (s samples) sum(name string) float64 {
-	total := 0.0
-	for _, x := range s.of(name) {
-		total += x.value
-	}
-	return total
-}
-
-// mean returns the mean of the observations of a histogram that have a label; 0
-// where there are none.
-func (s samples) mean(name, label, value string) float64 {
-	sum := func(part string) (total float64) {
-		for _, x := range s.of(name + part) {
-			if x.label(label) == value {
-				total += x.value
-			}
-		}
-		return total
-	}
-	return sum("_sum") / max(sum("_count"), 1)
-}
+type samples = machine.Metrics
 
 // calls counts requests to the API by what they do, leaving out what the API
 // server does for itself and the watches, which last.
-func (s samples) calls() map[string]float64 {
+func calls(s samples) map[string]float64 {
 	counts := map[string]float64{}
-	for _, x := range s.of("apiserver_request_total") {
-		res, verb := x.label("resource"), x.label("verb")
+	for _, x := range s.Of("apiserver_request_total") {
+		res, verb := x.Label("resource"), x.Label("verb")
 		if verb == "WATCH" || !slices.Contains([]string{"pods", "events", "nodes", "devices", "bindings"}, res) {
 			continue
 		}
-		if sub := x.label("subresource"); sub != "" {
+		if sub := x.Label("subresource"); sub != "" {
 			res += "/" + sub
 		}
-		counts[verb+" "+res] += x.value
+		counts[verb+" "+res] += x.Value
 	}
 	return counts
 }
@@ -103,41 +40,6 @@ func fewer(after, before map[string]float64) map[string]float64 {
 	}
 	maps.DeleteFunc(left, func(_ string, n float64) bool { return n == 0 })
 	return left
-}
-
-// quantile returns what a part of the observations of a histogram stay under,
-// of those that came after an earlier page. Within a bucket they are taken to
-// be even.
-func (s samples) quantile(q float64, name string, before samples) float64 {
-	type bucket struct{ le, n float64 }
-	counts := map[float64]float64{}
-	add := func(page samples, sign float64) {
-		for _, x := range page.of(name + "_bucket") {
-			le, err := strconv.ParseFloat(x.label("le"), 64)
-			if err == nil {
-				counts[le] += sign * x.value
-			}
-		}
-	}
-	add(s, 1)
-	add(before, -1)
-	var buckets []bucket
-	for le, n := range counts {
-		buckets = append(buckets, bucket{le, n})
-	}
-	slices.SortFunc(buckets, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
-	if len(buckets) < 2 || buckets[len(buckets)-1].n == 0 {
-		return 0
-	}
-	rank := q * buckets[len(buckets)-1].n
-	last := bucket{}
-	for _, b := range buckets[:len(buckets)-1] { // the last one is endless
-		if b.n >= rank && b.n > last.n {
-			return last.le + (b.le-last.le)*(rank-last.n)/(b.n-last.n)
-		}
-		last = b
-	}
-	return last.le
 }
 
 // apiMetrics asks the API server for its metrics.

@@ -152,7 +152,7 @@ func (w *world) settle(ctx context.Context, s *scheduler, least int) (float64, e
 		if err != nil {
 			continue // it is not up yet
 		}
-		if now := page.sum("scheduler_schedule_attempts_total"); now != last {
+		if now := page.Sum("scheduler_schedule_attempts_total"); now != last {
 			last, since = now, time.Now()
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/audit"
-	"github.com/daybreak-gpu/daybreak/test/deployed"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
@@ -23,7 +22,7 @@ func (w *world) check(step string) {
 	reopen, err := w.load.quiet()
 	defer reopen()
 	if err = errors.Join(visited, err); err == nil {
-		err = machine.Until(w.Ctx, time.Minute, func() error { return deployed.Problems(w.wrong()) })
+		err = machine.Until(w.Ctx, time.Minute, func() error { return harness.Problems(w.wrong()) })
 	}
 	for _, x := range w.Parts.WithProcess() {
 		w.Inspect(x)
@@ -38,7 +37,7 @@ func (w *world) check(step string) {
 	if err != nil {
 		list = append(list, err.Error())
 	}
-	if err := deployed.Problems(append(list, denied...)); err != nil {
+	if err := harness.Problems(append(list, denied...)); err != nil {
 		w.Fatalf("%s: %v", step, err)
 	}
 	w.Logf("%s: well after %s; %d pods came, %d requests of the parts were answered", step, time.Since(start).Round(100*time.Millisecond), w.load.count, w.Requests.Count)

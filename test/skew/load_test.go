@@ -16,11 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/daybreak-gpu/daybreak/internal/wire"
 	"github.com/daybreak-gpu/daybreak/test/fake"
 	"github.com/daybreak-gpu/daybreak/test/gputest"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
 
@@ -69,9 +69,7 @@ func newLoad(w *world) *load {
 
 // watch follows the pods until the world ends. Nothing that runs may fail.
 func (l *load) watch() {
-	list := cache.NewListWatchFromClient(l.world.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault, fields.Everything())
-	put := func(obj any) {
-		pod := machine.PodIn(obj)
+	machine.WatchPods(l.world.Ctx, l.world.Client, metav1.NamespaceDefault, fields.Everything(), func(pod *corev1.Pod) {
 		l.mu.Lock()
 		before := l.seen[pod.Name]
 		l.seen[pod.Name] = pod
@@ -79,19 +77,11 @@ func (l *load) watch() {
 		if pod.Status.Phase == corev1.PodFailed && (before == nil || before.Status.Phase != corev1.PodFailed) {
 			l.world.Fault("pod %s failed on %s: %s %s", pod.Name, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message)
 		}
-	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: list, ObjectType: &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: put, UpdateFunc: func(_, obj any) { put(obj) },
-			DeleteFunc: func(obj any) {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				delete(l.seen, machine.PodIn(obj).Name)
-			},
-		},
+	}, func(pod *corev1.Pod) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.seen, pod.Name)
 	})
-	controller.Run(l.world.Ctx.Done())
 }
 
 // order returns the pod of a number: both dialects, slices and whole cards.
@@ -117,12 +107,7 @@ func order(name string, number int) *corev1.Pod {
 	default:
 		b.App("sgpu: 1, vcore: 5, vmemory: 3")
 	}
-	pod := b.Obj()
-	pod.Spec.TerminationGracePeriodSeconds = new(int64(5))
-	for i := range pod.Spec.Containers {
-		pod.Spec.Containers[i].Image = "none"
-	}
-	return pod
+	return harness.Runnable(b, 5)
 }
 
 // create creates a pod, which no version may reject. As its owner would, it tries

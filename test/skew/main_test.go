@@ -19,7 +19,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/daybreak-gpu/daybreak/test/deployed"
+	"github.com/daybreak-gpu/daybreak/test/harness"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(deployed.Main(m, "make skew builds an earlier commit and upgrades it", envBin, envOld))
+	os.Exit(harness.Main(m, "make skew builds an earlier commit and upgrades it", envBin, envOld))
 }
 
 // bin returns the path of a binary of the tree.

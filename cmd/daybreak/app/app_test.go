@@ -18,6 +18,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/cli"
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/scheduler"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // roots returns daybreak and the playground.
@@ -195,9 +196,7 @@ func TestHelp(t *testing.T) {
 	var out bytes.Buffer
 	root.SetOut(&out)
 	root.SetArgs(nil)
-	if err := root.Execute(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, root.Execute())
 	listed := 0
 	for _, cmd := range root.Commands() {
 		if !cmd.IsAvailableCommand() || cmd.Name() == "help" {
@@ -233,14 +232,10 @@ func TestMan(t *testing.T) {
 	walk(root)
 	dir := filepath.Join(t.TempDir(), "man1")
 	root.SetArgs([]string{"man", dir})
-	if err := root.Execute(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, root.Execute())
 	for name, text := range texts {
 		page, err := os.ReadFile(filepath.Join(dir, name+".1"))
-		if err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, err)
 		plain := strings.ReplaceAll(string(page), `\e`, `\`)
 		for line := range strings.Lines(text) {
 			if line = strings.TrimSuffix(line, "\n"); !strings.Contains(plain, line) {
@@ -258,9 +253,7 @@ func TestMan(t *testing.T) {
 		}
 	}
 	man, _, err := root.Find([]string{"man"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if _, directive := man.ValidArgsFunction(man, nil, ""); directive != cobra.ShellCompDirectiveFilterDirs {
 		t.Errorf("man completes with %d, want folders", directive)
 	}

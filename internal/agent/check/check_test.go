@@ -19,6 +19,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/deviceplugin"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // Addresses of the two cards.
@@ -163,12 +164,8 @@ func TestBlocking(t *testing.T) {
 		return out
 	}
 	r := Run(f)
-	if got, want := names(r.Blocking(nil)), []string{"control-device", "slice-driver"}; !slices.Equal(got, want) {
-		t.Errorf("blocking: %v, want %v", got, want)
-	}
-	if got, want := names(r.Blocking([]string{"control-device"})), []string{"slice-driver"}; !slices.Equal(got, want) {
-		t.Errorf("with one waived: %v, want %v", got, want)
-	}
+	gputest.Equal(t, "blocking", []string{"control-device", "slice-driver"}, names(r.Blocking(nil)))
+	gputest.Equal(t, "with one waived", []string{"slice-driver"}, names(r.Blocking([]string{"control-device"})))
 	for name, want := range map[string]string{
 		"card-devices":    "",
 		"card-device":     `there is no check "card-device": did you mean card-devices?`,
@@ -185,22 +182,16 @@ func TestBlocking(t *testing.T) {
 func unpack(t *testing.T, r io.Reader) map[string]string {
 	t.Helper()
 	zip, err := gzip.NewReader(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	files := map[string]string{}
 	for archive := tar.NewReader(zip); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		content, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		files[header.Name] = string(content)
 	}
 }
@@ -211,9 +202,7 @@ func TestBundle(t *testing.T) {
 	f := sound()
 	f.Printed = map[string]string{"-L": "GPU#0 MXC500\n", "topo -m": "matrix\n"}
 	var out bytes.Buffer
-	if err := WriteBundle(&out, "v1", Run(f), f, time.Unix(0, 0)); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, WriteBundle(&out, "v1", Run(f), f, time.Unix(0, 0)))
 	files := unpack(t, &out)
 	var report Report
 	if err := json.Unmarshal([]byte(files["daybreak-check/checks.json"]), &report); err != nil || len(report.Checks) != len(table) {
@@ -224,9 +213,7 @@ func TestBundle(t *testing.T) {
 		t.Errorf("facts %+v: %v", facts, err)
 	}
 	for name, want := range map[string]string{"mx-smi-L.txt": "GPU#0 MXC500\n", "mx-smi-topo-m.txt": "matrix\n", "version.txt": "v1\n"} {
-		if got := files["daybreak-check/"+name]; got != want {
-			t.Errorf("%s: %q", name, got)
-		}
+		gputest.Equal(t, name, want, files["daybreak-check/"+name])
 	}
 }
 
@@ -239,23 +226,17 @@ func TestAskHidesNames(t *testing.T) {
 		"-L) printf 'GPU#0    MXC500      0000:0e:00.0   Available (UUID: GPU-a)\\n  SGPU#3   25%% 15.625gb   Available (UUID: GPU-s) team-secret\\n';;\n" +
 		"*) echo PARSE ERROR; exit 1;;\nesac\n"
 	command := filepath.Join(dir, "mx-smi")
-	if err := os.WriteFile(command, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(command, []byte(script), 0o755))
 	node := deviceplugin.DefaultConfig()
 	node.RuntimeRoot, node.PodResources, node.Plugins, node.State, node.CDI = dir, filepath.Join(dir, "r.sock"), dir, dir, dir
 	a := &Asker{Discover: discover.Config{Sources: []string{discover.SourceMXSMI}, Command: command, Sys: dir}, Node: node, Timeout: 5 * time.Second, Clock: clock.RealClock{}}
 	f, err := a.Ask(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if !strings.Contains(f.Printed["-L"], "SGPU#3   25% 15.625gb   Available (UUID: GPU-s)\n") {
 		t.Errorf("printed %q", f.Printed)
 	}
 	var out bytes.Buffer
-	if err := WriteBundle(&out, "v1", Run(f), f, time.Unix(0, 0)); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, WriteBundle(&out, "v1", Run(f), f, time.Unix(0, 0)))
 	for name, content := range unpack(t, &out) {
 		if strings.Contains(content, "team-secret") {
 			t.Errorf("%s names the slice of a tenant: %s", name, content)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // Whether a runtime injects CDI devices, by what it reports. Where the
@@ -50,9 +52,7 @@ func TestCDISupport(t *testing.T) {
 			a := &RuntimeAnswer{Name: tc.runtime, Version: tc.version}
 			if tc.config != "" {
 				text, err := os.ReadFile(filepath.Join("testdata", "runtime", tc.config+".json"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, err)
 				if !strings.Contains(string(text), tc.old) {
 					t.Fatalf("%s has no %s", tc.config, tc.old)
 				}

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // cleanup ends the server and cleans up in its place.
@@ -20,9 +19,7 @@ func (s *scene) cleanup(blind error) error {
 	s.stop()
 	s.stop = func() {}
 	server, err := New(s.cfg, s, s.driver, NewMetrics(nil), s.clock)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	return server.Cleanup(s.Context(), s.node, blind)
 }
 
@@ -38,20 +35,14 @@ func TestCleanup(t *testing.T) {
 	theirs := filepath.Join(s.cfg.CDI, "vendor.json")
 	socket := filepath.Join(s.cfg.Plugins, "vendor.sock")
 	for _, path := range []string{theirs, socket} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, nil, 0o600))
 	}
 	s.stop()
 	s.delete("a")
 	for range 2 { // a second time there is nothing to do
-		if err := s.cleanup(nil); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, s.cleanup(nil))
 	}
-	if diff := cmp.Diff([]string{"of the vendor"}, s.driver.aliases()); diff != "" {
-		t.Errorf("slices (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "slices", []string{"of the vendor"}, s.driver.aliases())
 	if names := s.specs(); len(names) != 0 {
 		t.Errorf("CDI specs: %v", names)
 	}
@@ -94,12 +85,8 @@ func TestCleanupInUse(t *testing.T) {
 			tc.change(s)
 			before := s.driver.aliases()
 			err := s.cleanup(tc.blind)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%v, want %q", err, tc.want)
-			}
-			if diff := cmp.Diff(before, s.driver.aliases()); diff != "" {
-				t.Errorf("slices (-before +after):\n%s", diff)
-			}
+			gputest.ErrorHas(t, "cleanup", tc.want, err)
+			gputest.Equal(t, "slices, before and after", before, s.driver.aliases())
 			if _, err := os.Stat(filepath.Join(s.cfg.State, "journal.json")); err != nil {
 				t.Errorf("journal: %v", err)
 			}
@@ -114,9 +101,7 @@ func TestCleanupWithoutDriver(t *testing.T) {
 	s := newScene(t, gpu.ModeNative)
 	s.stop()
 	s.node.Cards = nil
-	if err := s.cleanup(errors.New("no library")); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, s.cleanup(errors.New("no library")))
 	if _, err := os.Stat(s.cfg.State); !os.IsNotExist(err) {
 		t.Errorf("state folder: %v", err)
 	}
@@ -126,16 +111,12 @@ func TestCleanupWithoutDriver(t *testing.T) {
 func (s *scene) lock() {
 	s.Helper()
 	file, err := lockState(s.cfg.State)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	s.T.Cleanup(func() { _ = file.Close() })
 }
 
 // spoil makes the journal unreadable.
 func (s *scene) spoil() {
 	s.Helper()
-	if err := os.WriteFile(filepath.Join(s.cfg.State, "journal.json"), []byte("{"), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, os.WriteFile(filepath.Join(s.cfg.State, "journal.json"), []byte("{"), 0o600))
 }

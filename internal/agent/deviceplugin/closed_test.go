@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // oneCard is the limits of a container that wants a card for itself, and
@@ -87,9 +87,7 @@ func TestMissingDevices(t *testing.T) {
 	}{
 		"the control device": {func(s *scene) { s.host.remove("/dev/mxcd") }, "/dev/mxcd: file does not exist", "/dev/mxcd: file does not exist"},
 		"the device of a card": {func(s *scene) {
-			if err := os.RemoveAll(filepath.Join(s.host.sysfs, "devices", "pci0000:00", "0000:01:00.0", "drm", "card0")); err != nil {
-				s.Error(err)
-			}
+			gputest.Check(s, os.RemoveAll(filepath.Join(s.host.sysfs, "devices", "pci0000:00", "0000:01:00.0", "drm", "card0")))
 		}, "is the driver loaded?", ""},
 		"the driver of slices": {func(s *scene) {
 			s.host.write(s.T, filepath.Join(s.host.procfs, "devices"), "Character devices:\n  1 mem\n")
@@ -113,9 +111,7 @@ func TestMissingDevices(t *testing.T) {
 					continue
 				}
 				s.wantNoStart(resource, want, id)
-				if diff := cmp.Diff([]string{"nothing"}, s.sees(names...)); diff != "" {
-					t.Errorf("pod %s would see (-want +got):\n%s", pod, diff)
-				}
+				gputest.Equal(t, "pod "+pod+" would see", []string{"nothing"}, s.sees(names...))
 			}
 		})
 	}
@@ -129,16 +125,12 @@ func TestWriteFails(t *testing.T) {
 	s.delete("a")
 	s.admit(whole, "a", "daybreak-gpu-000")
 	block := filepath.Join(s.cfg.State, "journal.json.new")
-	if err := os.Mkdir(block, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.Mkdir(block, 0o700))
 	s.locked(func() { s.pods["default/a"] = pod })
 	s.wantNoStart(whole, "journal", "daybreak-gpu-000")
 	s.pass(2 * aheadLimit) // nothing is under way any more
 	s.makeIll("GPU-a")
-	if err := os.Remove(block); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.Remove(block))
 	s.wantNoStart(whole, "card GPU-a is unhealthy", "daybreak-gpu-000")
 }
 
@@ -148,14 +140,10 @@ func TestNamesOfOthers(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	never := s.admit(slice, "never", "daybreak-sgpu-000") // no pod of this name comes
 	first := s.startSlice("a", "GPU-a", 30, 4, "daybreak-sgpu-000")
-	if diff := cmp.Diff([]string{"nothing"}, s.sees(never...)); diff != "" {
-		t.Errorf("a pod that never started would see (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "a pod that never started would see", []string{"nothing"}, s.sees(never...))
 	s.setAlive("a", true)
 	s.admit(slice, "b", "daybreak-sgpu-000")
-	if diff := cmp.Diff([]string{"nothing"}, s.sees(first...)); diff != "" {
-		t.Errorf("the pod whose id was given away would see (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "the pod whose id was given away would see", []string{"nothing"}, s.sees(first...))
 }
 
 // A journal that this agent would not have written is rejected when it is read.
@@ -177,9 +165,8 @@ func TestMalformedJournal(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if _, err := decodeJournal([]byte(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
-			}
+			_, err := decodeJournal([]byte(tc.text))
+			gputest.ErrorHas(t, "decodeJournal", tc.want, err)
 		})
 	}
 }
@@ -189,9 +176,7 @@ func TestSecondAgent(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, gpu.ModeSGPU)
 	second, err := New(s.cfg, s, s.driver, NewMetrics(nil), s.clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	done := make(chan struct{})
@@ -218,9 +203,7 @@ func TestJournalUnreadable(t *testing.T) {
 	s.spoil()
 	s.launch()
 	s.eventually("it is said", func() bool { return strings.Contains(s.server.Status().Waits, "move it away if it can't be restored") })
-	if err := os.Remove(filepath.Join(s.cfg.State, "journal.json")); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.Remove(filepath.Join(s.cfg.State, "journal.json")))
 	s.isServed(true)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func (s *scene) setDisk(disk func() error) {
@@ -61,9 +62,7 @@ func TestDiskHangs(t *testing.T) {
 		t.Errorf("%d devices, want 32", got)
 	}
 	close(hang)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-done)
 	s.isServed(true)
 }
 

@@ -10,6 +10,7 @@ import (
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func (f fakeRuntime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
@@ -34,9 +35,7 @@ func TestExamine(t *testing.T) {
 	examine := func() *Facts {
 		t.Helper()
 		f, err := Examine(t.Context(), &s.cfg, s.clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return f
 	}
 	s.sandboxes = []string{"other"}

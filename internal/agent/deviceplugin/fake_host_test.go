@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // Numbers of drivers of the fake host.
@@ -61,16 +62,12 @@ func (h *fakeHost) addCard(t *testing.T, bdf string, number int) {
 		h.set("/dev/dri/"+name, charDevice, majorDRM, int64(minor))
 	}
 	link := filepath.Join(h.sysfs, "bus", "pci", "devices", bdf)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../devices/pci0000:00/"+bdf, link)); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../devices/pci0000:00/"+bdf, link)))
 }
 
 func (*fakeHost) write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 }
 
 func (h *fakeHost) set(path string, mode fs.FileMode, major, minor int64) {

@@ -17,6 +17,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // fakeKubelet is kubelet at its sockets.
@@ -58,9 +60,7 @@ func (k *fakeKubelet) start(t *testing.T) {
 	} {
 		var config net.ListenConfig
 		listener, err := config.Listen(t.Context(), "unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		g := grpc.NewServer()
 		register(g)
 		k.servers = append(k.servers, g)
@@ -177,9 +177,7 @@ func (k *fakeKubelet) health(name string) (healthy, unhealthy int) {
 func (s *scene) admit(resource, pod string, ids ...string) []string {
 	s.Helper()
 	answer, err := s.kubelet.plugin(resource).Allocate(s.Context(), &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}}})
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	var names []string
 	one := answer.GetContainerResponses()[0]
 	for _, d := range one.GetCdiDevices() {

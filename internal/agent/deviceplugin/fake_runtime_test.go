@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // fakeRuntime is a container runtime that says of itself and of each pod what
@@ -75,14 +77,10 @@ func withoutCDI() *RuntimeAnswer {
 func serveRuntime(t *testing.T, endpoint string, runtime cri.RuntimeServiceServer) (stop func()) {
 	t.Helper()
 	socket := strings.TrimPrefix(endpoint, EndpointScheme)
-	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.MkdirAll(filepath.Dir(socket), 0o755))
 	var listen net.ListenConfig
 	listener, err := listen.Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	server := grpc.NewServer()
 	cri.RegisterRuntimeServiceServer(server, runtime)
 	go func() { _ = server.Serve(listener) }()

@@ -24,6 +24,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // scene is a server with a kubelet, a driver and pods around it in which only
@@ -88,9 +89,7 @@ func newScene(t *testing.T, mode gpu.Mode) *scene {
 			CDI: filepath.Join(dir, "cdi"), VendorSockets: DefaultConfig().VendorSockets, Layout: DefaultLayout(), Runtime: EndpointScheme + filepath.Join(dir, "c.sock"),
 		},
 	}
-	if err := os.MkdirAll(s.cfg.Plugins, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.MkdirAll(s.cfg.Plugins, 0o755))
 	s.host = newFakeHost(t, dir)
 	s.host.install(&s.cfg.Layout)
 	s.setMode(mode)
@@ -140,14 +139,10 @@ func (s *scene) setMode(mode gpu.Mode) {
 		}
 	}
 	topology, err := gpu.NewTopology(cards, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	p := &inventory.Publication{Node: "n1", Mode: mode, Topology: topology, Cards: make([]inventory.CardStatus, len(cards))}
 	device, err := inventory.EncodeDevice(p)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	s.node.Inventory = inventory.ReadInventory(nil, device)
 }
 
@@ -166,9 +161,7 @@ func (s *scene) launch() {
 		slicer = s.driver
 	}
 	server, err := New(s.cfg, s, slicer, NewMetrics(nil), s.clock)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	server.write = s.write
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -301,9 +294,7 @@ func (s *scene) pod(name string, limits corev1.ResourceList, allocation string, 
 func (s *scene) sees(names ...string) []string {
 	s.Helper()
 	cache, err := cdi.NewCache(cdi.WithAutoRefresh(false), cdi.WithSpecDirs(s.cfg.CDI))
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	var list []string
 	for _, name := range names {
 		device := cache.GetDevice(name)
@@ -323,9 +314,7 @@ func (s *scene) sees(names ...string) []string {
 // specs lists the files of CDI specs.
 func (s *scene) specs() []string {
 	entries, err := os.ReadDir(s.cfg.CDI)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	var list []string
 	for _, e := range entries {
 		if name, is := strings.CutPrefix(e.Name(), specPrefix); is {

@@ -15,6 +15,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // gave writes kubelet's file: a plugin gave the container main of a pod ids, and
@@ -26,9 +27,7 @@ func (s *scene) gave(pod *corev1.Pod, resourceName, id string, paths ...string) 
 		response.Devices = append(response.Devices, &pluginapi.DeviceSpec{HostPath: path, ContainerPath: path, Permissions: "rw"})
 	}
 	answer, err := proto.Marshal(response)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	e := entry(pod.UID, "main", resourceName, id)
 	e.AllocResp = answer
 	s.writeCheckpoint(e)
@@ -54,12 +53,10 @@ func TestForeignRestarts(t *testing.T) {
 		t.Errorf("it was given something: specs %v, records %v", got, s.records())
 	}
 	s.pod("thief", oneCard, allOf("GPU-a"), running)
-	if err := s.server.journal.change(func(d *document) error {
+	gputest.Must(t, s.server.journal.change(func(d *document) error {
 		d.put(&record{PodUID: "uid-thief", Namespace: "default", Pod: "thief", Container: "main", Shares: []share{{Card: "GPU-a", Exclusive: true}}})
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	s.wantNoStart(whole, "one of the two wants it alone", "GPU-a")
 }
 
@@ -70,9 +67,7 @@ func (s *scene) publishGiven() {
 	s.eventually("what was given is known", func() bool { return len(s.server.Status().Given) > 0 })
 	p := &inventory.Publication{Node: "n1", Mode: s.node.Mode, Topology: s.node.Inventory.Topology, Cards: make([]inventory.CardStatus, 2), PluginAllocations: s.server.Status().Given}
 	device, err := inventory.EncodeDevice(p)
-	if err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, err)
 	n := *s.node
 	n.Inventory = inventory.ReadInventory(nil, device)
 	s.node = &n

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // FuzzJournal: what is read of a journal can be written and read again, is
@@ -32,9 +33,7 @@ func FuzzJournal(f *testing.F) {
 			return
 		}
 		again, err := json.Marshal(&d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		back, err := decodeJournal(again)
 		if diff := cmp.Diff(d, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("read back from %s: %v (-first +second):\n%s", again, err, diff)
@@ -89,9 +88,7 @@ func FuzzHolders(f *testing.F) {
 // with one is read as it was.
 func FuzzCheckpoint(f *testing.F) {
 	good, err := os.ReadFile("testdata/checkpoint.json")
-	if err != nil {
-		f.Fatal(err)
-	}
+	gputest.Must(f, err)
 	f.Add(good)
 	for _, text := range []string{"", "{}", "null", `{"Data":{"PodDeviceEntries":[{"PodUID":"u","DeviceIDs":{"-1":["a"]}}]},"Checksum":1}`, `{"Data":{"PodDeviceEntries":null},"Checksum":-1}`} {
 		f.Add([]byte(text))
@@ -113,9 +110,7 @@ func FuzzCheckpoint(f *testing.F) {
 			t.Fatalf("%+v is read as %+v", wrote, entries)
 		}
 		written, err := checkpoint.New(wrote, nil).MarshalCheckpoint()
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		back, err := decodeCheckpoint("file", written)
 		if diff := cmp.Diff(wrote, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("written and read: %v (-first +second):\n%s", err, diff)

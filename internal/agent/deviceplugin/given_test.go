@@ -17,6 +17,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // running makes a pod one that runs.
@@ -62,13 +63,9 @@ func TestGiven(t *testing.T) {
 		unknown.UID: given(), // it has cards, and nothing shows which
 	}
 	s.eventually("what was given is known", func() bool { return len(s.server.Status().Given) == len(want) })
-	if diff := cmp.Diff(want, s.server.Status().Given); diff != "" {
-		t.Errorf("given (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "given", want, s.server.Status().Given)
 	// Where kubelet's file can't be read, nothing shows that they are not its own.
-	if err := os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(filepath.Join(s.cfg.Plugins, checkpointFile), []byte("{"), 0o600))
 	want[waits.UID] = given("GPU-b")
 	s.eventually("a pending pod holds what its name does", func() bool { return cmp.Equal(want, s.server.Status().Given) })
 	s.kubelet.stop() // what was known stays
@@ -95,9 +92,7 @@ func TestGivenByJournal(t *testing.T) {
 	device, err := inventory.EncodeDevice(&inventory.Publication{
 		Node: "n1", Mode: gpu.ModeSGPU, Topology: s.node.Inventory.Topology, Cards: make([]inventory.CardStatus, s.node.Inventory.Topology.Len()), PluginAllocations: s.server.Status().Given,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}}}
 	n, notes := allocation.NewNode(inventory.ReadInventory(node, device), []*corev1.Pod{broken, bound})
 	if u := n.Now().Usage[0]; len(n.Unknown()) > 0 || u.Slots != 1 || u.Compute != 10 {

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // A container gets the devices that the driver and sysfs name by number. What
@@ -59,9 +58,7 @@ func TestDevicesByNumber(t *testing.T) {
 		"sysfs has no such card": {share: share{Card: "GPU-z"}, wantErr: "is no PCI address"},
 		"sysfs has no device of the card": {
 			share: whole, prepare: func(h *fakeHost) {
-				if err := os.RemoveAll(filepath.Join(h.sysfs, "devices", "pci0000:00", "0000:02:00.0", "drm", "renderD129")); err != nil {
-					t.Error(err)
-				}
+				gputest.Check(t, os.RemoveAll(filepath.Join(h.sysfs, "devices", "pci0000:00", "0000:02:00.0", "drm", "renderD129")))
 			}, wantErr: "is the driver loaded?",
 		},
 	}
@@ -83,9 +80,7 @@ func TestDevicesByNumber(t *testing.T) {
 					got = append(got, fmt.Sprintf("%s %s %d:%d", n.Path, n.Type, n.Major, n.Minor))
 				}
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("devices (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "devices", tc.want, got)
 		})
 	}
 }
@@ -94,18 +89,14 @@ func TestDevicesByNumber(t *testing.T) {
 func TestNumberOf(t *testing.T) {
 	t.Parallel()
 	info, err := os.Lstat(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	l := DefaultLayout()
 	l.Control = os.DevNull
 	if node, err := l.node(os.DevNull, nil); err != nil || node.Major != 1 || node.Minor != 3 {
 		t.Errorf("%s is %+v, %v (%v)", os.DevNull, node, err, info.Mode())
 	}
 	want := discover.DeviceNumber{Major: 511, Minor: 1<<20 - 1}
-	if got := numberOf(511<<8 | 0xff | 0xfff00<<12); got != want {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	gputest.Equal(t, "numberOf", want, numberOf(511<<8|0xff|0xfff00<<12))
 }
 
 // A device whose path the host does not have is not confirmed by it.
@@ -131,9 +122,7 @@ func TestCheckDevices(t *testing.T) {
 		Cards: map[string]string{a: "", b: ""}, Slices: map[string]string{"a": "", "b": "", "c": "stale"},
 		Absent: map[string]string{b: "/host/dev/dri/renderD129", "b": "/host/dev/sgpu17"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "devices", want, got)
 }
 
 // CDI specs are to be gone after a reboot.

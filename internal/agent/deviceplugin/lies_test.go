@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover/mxsml"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestMain lets this program stand for the agent's binary: the vendor's library runs in
@@ -89,18 +88,14 @@ func TestLiesOfLibrary(t *testing.T) {
 				if lies {
 					m.Faults = []fake.Fault{lie.fault}
 				}
-				if err := m.Write(config); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, m.Write(config))
 			}
 			setLie(false)
 			s := newLibraryScene(t, config, fake.Library(t, fake.V231))
 			s.patience = time.Minute // a start ends in the middle of a call otherwise
 			s.toLie(lie.want, setLie, func() (list []string) {
 				_, made, err := fake.Read(config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, err)
 				for _, x := range made {
 					list = append(list, x.Alias)
 				}
@@ -115,9 +110,7 @@ func newLibraryScene(t *testing.T, machine, path string) *scene {
 	t.Helper()
 	t.Setenv(fake.EnvConfig, machine)
 	library, err := discover.NewLibrary(discover.Config{Library: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	t.Cleanup(library.Close)
 	s := newScene(t, gpu.ModeSGPU)
 	s.slicer = library
@@ -135,12 +128,8 @@ func (s *scene) toLie(want string, setLie func(lies bool), aliases func() []stri
 	for range 2 {
 		s.wantNoStart(slice, want, "daybreak-sgpu-001")
 	}
-	if diff := cmp.Diff(before, aliases()); diff != "" {
-		s.Errorf("slices (-before +after):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"nothing"}, s.sees(names...)); diff != "" {
-		s.Errorf("b would see (-want +got):\n%s", diff)
-	}
+	gputest.Equal(s, "slices, before and after", before, aliases())
+	gputest.Equal(s, "b would see", []string{"nothing"}, s.sees(names...))
 	s.mu.Lock()
 	reported := slices.ContainsFunc(s.events, func(e string) bool {
 		return strings.HasPrefix(e, "b CardsNotReady ") && strings.Contains(e, want) && strings.Contains(e, "daybreak agent check")
@@ -197,9 +186,7 @@ func TestFits(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.share.fits(&tc.made); got != tc.want {
-				t.Errorf("got %v, want %v", got, tc.want)
-			}
+			gputest.Equal(t, "fits", tc.want, tc.share.fits(&tc.made))
 		})
 	}
 }
@@ -208,9 +195,7 @@ func TestFits(t *testing.T) {
 // a whole GPU as before.
 func TestLibraryWithoutSlices(t *testing.T) {
 	m, config := fake.NewMachine(1, 0), filepath.Join(t.TempDir(), "machine")
-	if err := m.Write(config); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, m.Write(config))
 	s := newLibraryScene(t, config, fake.Library(t, fake.Core))
 	s.slicePod("a", "GPU-a", 20, 4)
 	s.admit(slice, "a", "daybreak-sgpu-000")

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // passage begins what a file of testdata/planted replaces, below a title: the name
@@ -43,9 +45,7 @@ func TestPlanted(t *testing.T) {
 func plant(t *testing.T, file string) (overlay string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	at := passage.FindAllStringSubmatchIndex(string(text), -1)
 	if len(at) == 0 {
 		t.Fatalf("%s has no passages", file)
@@ -68,9 +68,7 @@ func plant(t *testing.T, file string) (overlay string) {
 		overlay = filepath.Join(dir, "overlay.json")
 		err = os.WriteFile(overlay, list, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return overlay
 }
 
@@ -78,19 +76,13 @@ func plant(t *testing.T, file string) (overlay string) {
 func replacePassage(t *testing.T, dir, name, right, wrong string) (source, changed string) {
 	t.Helper()
 	source, err := filepath.Abs(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	code, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if n := strings.Count(string(code), right); n != 1 {
 		t.Fatalf("%s has the passage %d times: bring the planted mistake up to date:\n%s", name, n, right)
 	}
 	changed = filepath.Join(dir, name)
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(code), right, wrong, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.WriteFile(changed, []byte(strings.Replace(string(code), right, wrong, 1)), 0o600))
 	return source, changed
 }

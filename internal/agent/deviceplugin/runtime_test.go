@@ -9,6 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // A container runtime that comes back without CDI: no container is started
@@ -70,18 +71,14 @@ func TestRuntimeIsAskedRegularly(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	s.stop() // and with it its questions
 	conn, c, err := dialRuntime(&s.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	defer conn.Close()
-	if _, err := c.current(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.current(t.Context())
+	gputest.Must(t, err)
 	s.locked(func() { s.asked = 0 })
 	for range 10 {
-		if _, err := c.current(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.current(t.Context())
+		gputest.Must(t, err)
 	}
 	s.mu.Lock()
 	asked := s.asked
@@ -107,18 +104,14 @@ func TestWrongEndpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root, err := os.MkdirTemp("", "r") //nolint:usetesting // a short path, for a socket
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			t.Cleanup(func() { _ = os.RemoveAll(root) })
 			cfg := &Config{Runtime: DefaultConfig().Runtime, RuntimeRoot: root}
 			if tc.there != "" {
 				serveRuntime(t, filepath.Join(root, tc.there), cri.UnimplementedRuntimeServiceServer{})
 			}
 			conn, c, err := dialRuntime(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			defer conn.Close()
 			_, err = c.ask(t.Context())
 			if fault := cfg.unreachable(err); err == nil || fault.Reason != tc.reason || !strings.Contains(fault.Message, tc.want) || strings.Contains(fault.Message, "found at /run/containerd") {

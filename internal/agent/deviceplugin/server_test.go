@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const (
@@ -30,9 +31,7 @@ func TestSliceOfAContainer(t *testing.T) {
 	s := newScene(t, gpu.ModeSGPU)
 	names := s.startSlice("a", "GPU-b", 30, 4, "daybreak-sgpu-007")
 	want := []string{"/dev/mxcd", "/dev/sgpu16", "MACA_VISIBLE_DEVICES=0"}
-	if diff := cmp.Diff(want, s.sees(names...)); diff != "" {
-		t.Errorf("the container sees (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "the container sees", want, s.sees(names...))
 	card := s.driver.cards["0000:02:00.0"]
 	if x := card.Slices; len(x) != 1 || x[0].Memory != 4096 || x[0].ComputePercent != 30 || card.QoS != gpu.FixedShare {
 		t.Errorf("card: %+v", card)
@@ -112,9 +111,7 @@ func TestWholeCards(t *testing.T) {
 			s.pod("a", two, tc.text)
 			names := s.admit(whole, "a", "daybreak-gpu-000", "daybreak-gpu-001")
 			s.starts(whole, "daybreak-gpu-001", "daybreak-gpu-000")
-			if diff := cmp.Diff(tc.want, s.sees(names...)); diff != "" {
-				t.Errorf("the container sees (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "the container sees", tc.want, s.sees(names...))
 		})
 	}
 }
@@ -159,9 +156,7 @@ func TestDeletedByForce(t *testing.T) {
 	s.pod("new", one, alone)
 	names := s.admit(whole, "new", "daybreak-gpu-000")
 	done := s.waits(10*time.Second, whole, "daybreak-gpu-000")
-	if diff := cmp.Diff([]string{"nothing"}, s.sees(names...)); diff != "" {
-		t.Errorf("the new one sees (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "the new one sees", []string{"nothing"}, s.sees(names...))
 	s.restart() // the journal remembers
 	s.setAlive("old", false)
 	s.starts(whole, "daybreak-gpu-000") // after the container is gone
@@ -188,14 +183,10 @@ func TestManyAtOnce(t *testing.T) {
 		go func() { done <- s.begin(slice, token(wire.ResourceSGPU, i)) }()
 	}
 	for range n {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, <-done)
 	}
 	for _, r := range s.records() {
-		if got := string(r.Shares[0].Card); got != want[r.Pod] {
-			t.Errorf("%s has card %s, want %s", r.Pod, got, want[r.Pod])
-		}
+		gputest.Equal(t, r.Pod+" has card", want[r.Pod], string(r.Shares[0].Card))
 	}
 	if s.kubelet.lists > 2*n {
 		t.Errorf("kubelet was asked %d times", s.kubelet.lists)
@@ -321,9 +312,7 @@ func TestLessMemoryThanThought(t *testing.T) {
 	s.memory = 60 << 10
 	s.setMode(gpu.ModeSGPU)
 	s.server.Update(s.node)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, <-done)
 	if x := s.driver.cards["0000:01:00.0"].Slices; len(x) != 1 || x[0].Memory != 60<<10 {
 		t.Errorf("slices: %+v", x)
 	}

@@ -16,14 +16,13 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // writeCheckpoint writes kubelet's file as it would be.
 func (s *scene) writeCheckpoint(entries ...checkpointEntry) {
 	s.Helper()
-	if err := writeCheckpoint(s.cfg.Plugins, entries); err != nil {
-		s.Fatal(err)
-	}
+	gputest.Must(s, writeCheckpoint(s.cfg.Plugins, entries))
 }
 
 func writeCheckpoint(folder string, entries []checkpointEntry) error {
@@ -80,21 +79,15 @@ func TestInitContainer(t *testing.T) {
 		return all[0].ComputePercent
 	}
 	s.starts(slice, id)
-	if got := compute(); got != 80 {
-		t.Errorf("the init container has %d%%, want 80%%", got)
-	}
+	gputest.Equal(t, "compute of the init container", gpu.Percent(80), compute())
 	status := func(state corev1.ContainerState) {
 		s.setInit(corev1.ContainerStatus{Name: "init", State: state})
 	}
 	status(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}) // kubelet has not reported its end yet
 	done := s.waits(2*time.Second, slice, id)
 	status(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}})
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if got := compute(); got != 30 {
-		t.Errorf("the container has %d%%, want 30%%", got)
-	}
+	gputest.Must(t, <-done)
+	gputest.Equal(t, "compute of the container", gpu.Percent(30), compute())
 	if got := s.sees(names...); !cmp.Equal(got, []string{"/dev/mxcd", "/dev/sgpu17", "MACA_VISIBLE_DEVICES=0"}) {
 		t.Errorf("it sees %v", got)
 	}
@@ -159,9 +152,7 @@ func TestNameUsedAgain(t *testing.T) {
 		t.Errorf("slices were made for the wrong pod: %v", got)
 	}
 	s.slicePod("a", "GPU-b", 50, 8)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, <-done)
 	if x := s.driver.cards["0000:02:00.0"].Slices; len(x) != 1 || x[0].ComputePercent != 50 {
 		t.Errorf("slices of the new pod's card: %+v", x)
 	}

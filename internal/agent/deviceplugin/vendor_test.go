@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // vendorServes makes kubelet advertise an id of the vendor's plugin, or none.
@@ -109,9 +110,7 @@ func TestLeftOfVendor(t *testing.T) {
 			before := s.registrations()
 			path := filepath.Join(s.cfg.Plugins, tc.socket)
 			if tc.socket != "" {
-				if err := os.WriteFile(path, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, os.WriteFile(path, nil, 0o600))
 			}
 			s.updateNode(func(n *Node) { n.Vendor = tc.vendor })
 			s.vendorServes("")
@@ -122,9 +121,7 @@ func TestLeftOfVendor(t *testing.T) {
 				t.Fatal("the node was taken over")
 			}
 			if tc.socket != "" {
-				if err := os.Remove(path); err != nil {
-					t.Fatal(err)
-				}
+				gputest.Must(t, os.Remove(path))
 			}
 			s.updateNode(func(n *Node) { n.Vendor = Vendor{} })
 			s.clock.Step(vendorAbsence / 2)

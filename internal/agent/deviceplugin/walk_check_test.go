@@ -18,6 +18,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // checkStart checks that the container gets its own cards, and that no other has
@@ -150,9 +151,8 @@ func (w *walk) check() {
 func (w *walk) checkDevice(p *walkPod, name, device string) {
 	w.Helper()
 	var major, minor int
-	if _, err := fmt.Sscanf(device, "%d:%d", &major, &minor); err != nil {
-		w.Fatal(err)
-	}
+	_, err := fmt.Sscanf(device, "%d:%d", &major, &minor)
+	gputest.Must(w, err)
 	switch major {
 	case majorDRM:
 		if card := walkCards[minor%128]; !p.whole || !slices.Contains(p.cards, card) {

@@ -25,6 +25,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/inventory"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var (
@@ -234,9 +235,7 @@ func (w *walk) run(steps int) (started int) {
 // start runs an agent that knows what is on disk.
 func (w *walk) start() {
 	files, err := newCDIFiles(w.cfg.CDI)
-	if err != nil {
-		w.Fatal(err)
-	}
+	gputest.Must(w, err)
 	crash := &crasher{}
 	s := newServer(w.cfg, w, crashingSlicer{w.driver, crash}, NewMetrics(nil), clock.RealClock{}, crashingSpecs{files, crash}, walkKubelet{w})
 	s.runtime = &containers{client: walkRuntime{walk: w}, changed: make(chan struct{}, 1)}
@@ -249,9 +248,7 @@ func (w *walk) start() {
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	lock, err := s.open(ctx)
-	if err != nil {
-		w.Fatal(err)
-	}
+	gputest.Must(w, err)
 	s.Update(w.node(nil))
 	var group sync.WaitGroup
 	group.Go(func() { s.sweepLoop(ctx) })

@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func library(t testing.TB) discover.Config {
@@ -62,9 +61,7 @@ func TestLibraryHangs(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "does not answer, so its process is killed") {
-			t.Errorf("got %v", err)
-		}
+		gputest.ErrorHas(t, "Look", "does not answer, so its process is killed", err)
 	case <-time.After(10 * time.Second):
 		t.Fatal("the look has not ended")
 	}
@@ -104,12 +101,8 @@ func TestHelperEndsWithAgent(t *testing.T) {
 			agent := exec.CommandContext(t.Context(), os.Args[0])
 			agent.Env = append(os.Environ(), envHold+"="+fake.Library(t, fake.V231))
 			out, err := agent.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := agent.Start(); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
+			gputest.Must(t, agent.Start())
 			if fault == nil { // else there is nothing to wait for
 				if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "looked\n" {
 					t.Fatalf("got %q, %v", line, err)
@@ -120,9 +113,7 @@ func TestHelperEndsWithAgent(t *testing.T) {
 				helpers = descendants(t, agent.Process.Pid)
 				return len(helpers) == 1
 			})
-			if err := agent.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, agent.Process.Kill())
 			_ = agent.Wait() // the error is that it was killed
 			eventually(t, "the library's process is gone", func() bool {
 				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", helpers[0]))
@@ -150,9 +141,7 @@ func hold(path string) int {
 func descendants(t testing.TB, parent int) []int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var out []int
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
@@ -163,9 +152,7 @@ func descendants(t testing.TB, parent int) []int {
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && fields[0] != "Z" {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			out = append(out, pid)
 		}
 	}
@@ -223,9 +210,7 @@ func TestLostCard(t *testing.T) {
 	m.Cards[2].Lost = true
 	m.write()
 	for _, name := range []string{"bus/pci/devices/" + fakes.Cards[2].BDF, "devices/" + fakes.Cards[2].Path} {
-		if err := os.RemoveAll(filepath.Join(cfg.Sys, name)); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.RemoveAll(filepath.Join(cfg.Sys, name)))
 	}
 	got := look(t, f)
 	if c := got.Cards[2]; len(got.Cards) != 8 || c.UUID != fakes.Cards[2].UUID || *c.Vitals.Available || c.Vitals.Reason == "" {
@@ -243,9 +228,7 @@ func TestLostCard(t *testing.T) {
 	if slices.ContainsFunc(got.Cards[0].Vitals.Ports, func(p discover.Port) bool { return p.Peer == fakes.Cards[2].BDF }) {
 		t.Errorf("ports of card 0: %v", got.Cards[0].Vitals.Ports)
 	}
-	if diff := cmp.Diff([]gpu.Link{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}}, got.Links[:3]); diff != "" {
-		t.Errorf("links of the first zone, by position (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "links of the first zone, by position", []gpu.Link{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}}, got.Links[:3])
 }
 
 func TestDeadLink(t *testing.T) {
@@ -262,9 +245,7 @@ func TestDeadLink(t *testing.T) {
 			fakes.Links[0].Down = true // 0-1
 			m.write()
 			got := look(t, f)
-			if diff := cmp.Diff(wantLinks(fakes), got.Links); diff != "" {
-				t.Errorf("links (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "links", wantLinks(fakes), got.Links)
 			if name == "mx-smi" {
 				return // it does not list ports
 			}
@@ -272,9 +253,7 @@ func TestDeadLink(t *testing.T) {
 				{Number: 1, Up: true, Peer: fakes.Cards[2].BDF, SpeedGT: 32, Width: 16},
 				{Number: 2, Up: true, Peer: fakes.Cards[3].BDF, SpeedGT: 32, Width: 16},
 			}
-			if diff := cmp.Diff(want, got.Cards[0].Vitals.Ports); diff != "" {
-				t.Errorf("ports of card 0 (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "ports of card 0", want, got.Cards[0].Vitals.Ports)
 		})
 	}
 	t.Run("training failed", func(t *testing.T) {
@@ -399,9 +378,8 @@ func TestBrokenMXSMI(t *testing.T) {
 		f := m.finder(discover.Config{Sources: []string{"mx-smi"}, Command: smi})
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		if _, err := f.Look(ctx); err == nil || !strings.Contains(err.Error(), "no answer in time") {
-			t.Errorf("got %v", err)
-		}
+		_, err := f.Look(ctx)
+		gputest.ErrorHas(t, "Look", "no answer in time", err)
 		eventually(t, "no child is left", func() bool { return len(descendants(t, os.Getpid())) == 0 })
 	})
 }

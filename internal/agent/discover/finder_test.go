@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // scripted is a source with the answers of a test.
@@ -174,22 +173,17 @@ func TestFinderCompletes(t *testing.T) {
 	bus.cards[2].Virtual = true
 	f := NewFinder(bus, vendor) // the order of sysfs does not matter
 	s, err := f.Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := someCards(3)
 	for i := range want {
 		want[i].PCIeRoot, want[i].NUMA = "pci0000:00", new(0)
 	}
 	want[2].Virtual = true
-	if diff := cmp.Diff(want, s.Cards); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", want, s.Cards)
 
 	bus.cards = onBus(4)[1:] // card 0 is gone, card 3 is new
-	if s, err = f.Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s, err = f.Look(t.Context())
+	gputest.Must(t, err)
 	gone, appeared := s.Cards[0], s.Cards[3]
 	if !gone.Unavailable() || gone.UUID != "GPU-0" || gone.Vitals.Reason != "it is gone from the PCI bus" {
 		t.Errorf("the card that is gone: %+v", gone)
@@ -212,9 +206,8 @@ func TestNewRefuses(t *testing.T) {
 		"a profile of several kinds":   {Config{Sources: []string{"simulated"}, Profile: "mixed"}, "it is of 5 kinds of nodes: write the profile of one"},
 		"a simulation without profile": {Config{Sources: []string{"simulated"}}, "no profile"},
 	} {
-		if _, err := New(tc.cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: got %v, want an error with %q", name, err, tc.want)
-		}
+		_, err := New(tc.cfg)
+		gputest.ErrorHas(t, name, tc.want, err)
 	}
 }
 
@@ -228,9 +221,8 @@ func TestStuckChildren(t *testing.T) {
 		c.abandon(ended)
 		ends = append(ends, ended)
 	}
-	if _, err := c.command(t.Context(), []string{"mx-smi"}); err == nil || !strings.Contains(err.Error(), "4 processes of mx-smi were killed and have not ended") {
-		t.Errorf("got %v, want a refusal", err)
-	}
+	_, err := c.command(t.Context(), []string{"mx-smi"})
+	gputest.ErrorHas(t, "command", "4 processes of mx-smi were killed and have not ended", err)
 	ends[0] <- nil
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if _, err := c.command(t.Context(), []string{"mx-smi"}); err == nil {
@@ -244,17 +236,15 @@ func TestStuckChildren(t *testing.T) {
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	c := &children{}
-	if _, err := c.output(t.Context(), 100, []string{"head", "-c", "1000000", "/dev/zero"}, nil); err == nil || !strings.Contains(err.Error(), "more than 100 bytes") {
-		t.Errorf("too long an output: got %v", err)
-	}
+	_, err := c.output(t.Context(), 100, []string{"head", "-c", "1000000", "/dev/zero"}, nil)
+	gputest.ErrorHas(t, "too long an output", "more than 100 bytes", err)
 	if _, err := c.output(t.Context(), 100, []string{"/nonexistent/mx-smi"}, nil); err == nil {
 		t.Error("no such command: want an error")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.output(ctx, 100, []string{"sleep", "1000"}, nil); err == nil || !strings.Contains(err.Error(), "no answer in time") {
-		t.Errorf("a command that does not end: got %v", err)
-	}
+	_, err = c.output(ctx, 100, []string{"sleep", "1000"}, nil)
+	gputest.ErrorHas(t, "a command that does not end", "no answer in time", err)
 }
 
 // The wait between starts grows and ends with the first success.
@@ -274,9 +264,7 @@ func TestBackoff(t *testing.T) {
 		now = m.notBefore
 	}
 	s := time.Second
-	if diff := cmp.Diff([]time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s, 60 * s}, waits); diff != "" {
-		t.Errorf("waits (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "waits", []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 60 * s, 60 * s, 60 * s}, waits)
 }
 
 // A process that talks nonsense is not called again; the next look starts a new
@@ -298,9 +286,8 @@ func TestHelperTalksNonsense(t *testing.T) {
 			defer m.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
-			if _, err := m.Look(ctx); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want an error with %q", err, tc.want)
-			}
+			_, err := m.Look(ctx)
+			gputest.ErrorHas(t, "Look", tc.want, err)
 			if m.process != nil {
 				t.Error("the process is kept")
 			}

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // addSamples seeds a fuzzer with a command's output in all versions.
@@ -22,9 +23,7 @@ func addSamples(f *testing.F, name string) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		gputest.Must(f, err)
 		f.Add(text)
 	}
 }
@@ -70,9 +69,7 @@ func FuzzList(f *testing.F) {
 func fuzzLog(f *testing.F, name string, apply func(*Snapshot, []byte) error) {
 	addSamples(f, name)
 	list, err := parseList(sample(f, "2.2.12-16xC600", "L"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	gputest.Must(f, err)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		_, cards, err := parseLog(text)
 		if err != nil {

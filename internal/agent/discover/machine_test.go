@@ -16,6 +16,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover/mxsml"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // envHold makes this program look at the machine, say so, and wait.
@@ -59,26 +60,20 @@ func newMachine(t testing.TB, m *fake.Machine) *machine {
 // write makes what was changed happen.
 func (m *machine) write() {
 	m.Helper()
-	if err := m.Write(m.config); err != nil {
-		m.Fatal(err)
-	}
+	gputest.Must(m, m.Write(m.config))
 }
 
 func (m *machine) sysfs() string {
 	m.Helper()
 	dir := filepath.Join(m.TempDir(), "sys")
-	if err := m.WriteSysfs(dir); err != nil {
-		m.Fatal(err)
-	}
+	gputest.Must(m, m.WriteSysfs(dir))
 	return dir
 }
 
 func (m *machine) finder(cfg discover.Config) *discover.Finder {
 	m.Helper()
 	f, err := discover.New(cfg)
-	if err != nil {
-		m.Fatal(err)
-	}
+	gputest.Must(m, err)
 	m.Cleanup(f.Close)
 	return f
 }
@@ -86,9 +81,7 @@ func (m *machine) finder(cfg discover.Config) *discover.Finder {
 func look(t testing.TB, s discover.Source) *discover.Snapshot {
 	t.Helper()
 	got, err := tryLook(t, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return got
 }
 
@@ -179,7 +172,5 @@ func compare(t testing.TB, want, got []discover.Card, without ...string) {
 		}
 		return false
 	}, cmp.Ignore())}
-	if diff := cmp.Diff(want, got, options); diff != "" {
-		t.Errorf("cards (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "cards", want, got, options)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // samples are the files of testdata/mx-smi by the command that prints them.
@@ -23,9 +24,7 @@ var samples = map[string]string{
 func sample(t testing.TB, version, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "mx-smi", version, name+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return text
 }
 
@@ -81,16 +80,10 @@ func TestMXSMISamples(t *testing.T) {
 	for version, want := range cases {
 		t.Run(version, func(t *testing.T) {
 			s, err := sampled(t, version, nil).Look(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.check(); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
+			gputest.Must(t, s.check())
 			got := facts{s.Source, len(s.Cards), s.Cards[0].Model, s.Cards[0].Memory, len(s.Links)}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(facts{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "facts", want, got, cmp.AllowUnexported(facts{}))
 			for i, c := range s.Cards {
 				if c.Unavailable() {
 					continue
@@ -108,9 +101,7 @@ func TestMXSMISamples(t *testing.T) {
 
 func TestMXSMIDetails(t *testing.T) {
 	s, err := sampled(t, "2.2.12-in-a-slice", nil).Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if c := s.Cards[0]; *c.Figures.PowerMilliwatt != 60500 {
 		t.Errorf("card 0 is %+v", c)
 	}
@@ -118,20 +109,15 @@ func TestMXSMIDetails(t *testing.T) {
 		t.Errorf("card 7 is %+v", c)
 	}
 
-	if s, err = sampled(t, "2.2.8-8xC500", nil).Look(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s, err = sampled(t, "2.2.8-8xC500", nil).Look(t.Context())
+	gputest.Must(t, err)
 	wantECC := &ECC{SRAMCorrectable: 3, DRAMCorrectable: 2, DRAMUncorrectable: 1, RetiredPages: 4}
-	if diff := cmp.Diff(wantECC, s.Cards[5].Vitals.ECC); diff != "" {
-		t.Errorf("ecc of card 5 (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "ecc of card 5", wantECC, s.Cards[5].Vitals.ECC)
 	if c := s.Cards[7]; *c.Figures.PowerMilliwatt != 67500 || *c.Figures.MemoryUsedKiB != 845824 {
 		t.Errorf("card 7 is %+v", c)
 	}
 	want := []gpu.Link{{A: 0, B: 1}, {A: 0, B: 2}, {A: 0, B: 3}, {A: 1, B: 2}, {A: 1, B: 3}, {A: 2, B: 3}}
-	if diff := cmp.Diff(want, s.Links[:6]); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "links", want, s.Links[:6])
 }
 
 // Every fault in an output is an error with its place.
@@ -203,9 +189,7 @@ func TestMXSMIRefuses(t *testing.T) {
 func TestMXSMITruncated(t *testing.T) {
 	for _, version := range []string{"2.2.8-8xC500", "2.2.12-16xC600", "2.2.9-2xN260"} {
 		whole, err := sampled(t, version, nil).Look(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		for command, name := range samples {
 			if _, err := os.Stat(filepath.Join("testdata", "mx-smi", version, name+".txt")); err != nil {
 				continue

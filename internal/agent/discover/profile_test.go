@@ -3,19 +3,15 @@ package discover
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func TestBuiltInProfiles(t *testing.T) {
 	want := []string{"c500-1x8", "c500-2x4", "c500-pcie", "c500-ring", "c600-16", "mixed"}
-	if diff := cmp.Diff(want, ProfileNames()); diff != "" {
-		t.Errorf("profiles (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "profiles", want, ProfileNames())
 	zones := map[string][]int{"c500-1x8": {8}, "c500-2x4": {4, 4}, "c500-pcie": nil, "c500-ring": {4, 4}, "c600-16": {8, 8}}
 	for _, name := range ProfileNames() {
 		kinds, err := LoadProfiles(name)
@@ -28,16 +24,12 @@ func TestBuiltInProfiles(t *testing.T) {
 			continue // several kinds, each of them in the table
 		}
 		topology, err := kinds[0].Topology("n1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		var sizes []int
 		for _, z := range topology.Zones() {
 			sizes = append(sizes, z.Len())
 		}
-		if diff := cmp.Diff(wantSizes, sizes); diff != "" {
-			t.Errorf("%s: sizes of zones (-want +got):\n%s", name, diff)
-		}
+		gputest.Equal(t, name+": sizes of zones", wantSizes, sizes)
 		for i, c := range kinds[0].snapshot("n1").Cards {
 			if ports := len(c.Vitals.Ports); ports != topology.Linked(i).Len() || !*c.Sliced {
 				t.Errorf("%s: card %d has %d ports, want one for each of %d links", name, i, ports, topology.Linked(i).Len())
@@ -68,18 +60,13 @@ func TestLoadProfilesRefuses(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "profile.yaml")
-			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, os.WriteFile(path, []byte(tc.text), 0o600))
 			_, err := LoadProfiles(path)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want an error with %q", err, tc.want)
-			}
+			gputest.ErrorHas(t, "LoadProfiles", tc.want, err)
 		})
 	}
-	if _, err := LoadProfiles("c500-9x9"); err == nil || !strings.Contains(err.Error(), "write one of") {
-		t.Errorf("an unknown name: got %v", err)
-	}
+	_, err := LoadProfiles("c500-9x9")
+	gputest.ErrorHas(t, "an unknown name", "write one of", err)
 	if _, err := LoadProfiles("./missing.yaml"); err == nil {
 		t.Error("a missing file: want an error")
 	}
@@ -89,16 +76,12 @@ func TestLoadProfilesRefuses(t *testing.T) {
 func FuzzProfile(f *testing.F) {
 	for _, name := range ProfileNames() {
 		text, err := profiles.ReadFile("profiles/" + name + ".yaml")
-		if err != nil {
-			f.Fatal(err)
-		}
+		gputest.Must(f, err)
 		f.Add(text)
 	}
 	path := filepath.Join(f.TempDir(), "profile.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, text, 0o600))
 		kinds, err := LoadProfiles(path)
 		if err != nil {
 			return

@@ -3,12 +3,10 @@ package discover
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const fourCards = "model: C500\nmemoryMiB: 65536\ncards: 4\nzones: [[0, 1], [2, 3]]\nnuma: [[0, 1], [2, 3]]\nswitches: [[0, 1, 2, 3]]\n"
@@ -19,15 +17,11 @@ func simulation(t *testing.T, text string) (f *Finder, write func(text string)) 
 	path := filepath.Join(t.TempDir(), "profile.yaml")
 	write = func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write(text)
 	f, err := New(Config{Sources: []string{SourceSimulated}, Profile: path, Node: "n1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	t.Cleanup(f.Close)
 	return f, write
 }
@@ -36,14 +30,10 @@ func simulation(t *testing.T, text string) (f *Finder, write func(text string)) 
 func TestSimulatedIDs(t *testing.T) {
 	f, _ := simulation(t, fourCards)
 	s, err := f.Look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	c := s.Cards[1]
 	got := []string{c.UUID, c.BDF, c.PCIeRoot, c.PCIeSwitch}
-	if diff := cmp.Diff([]string{"GPU-b318cd69-860b-da32-f6ba-06a3434bac76", "0000:12:00.0", "pci0000:c0", "0000:80:00.0"}, got); diff != "" {
-		t.Errorf("card 1 (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "card 1", []string{"GPU-b318cd69-860b-da32-f6ba-06a3434bac76", "0000:12:00.0", "pci0000:c0", "0000:80:00.0"}, got)
 }
 
 // Faults come and go with what is in the file.
@@ -72,39 +62,28 @@ func TestSimulatedFaults(t *testing.T) {
 			}
 		}},
 		"an old driver": {"driver: 2.31.0\n", func(t *testing.T, s *Snapshot) {
-			if s.Driver != "2.31.0" {
-				t.Errorf("driver %s", s.Driver)
-			}
+			gputest.Equal(t, "driver", "2.31.0", s.Driver)
 		}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			f, write := simulation(t, fourCards)
 			before, err := f.Look(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			write(fourCards + tc.fault)
 			s, err := f.Look(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			tc.check(t, s)
 			write(fourCards)
 			after, err := f.Look(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(before, after); diff != "" {
-				t.Errorf("afterwards (-before +after):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "snapshots before and after", before, after)
 		})
 	}
 	t.Run("a profile that breaks is a failed look", func(t *testing.T) {
 		f, write := simulation(t, fourCards)
 		write("cards: many")
-		if _, err := f.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "simulated: profile") {
-			t.Errorf("got %v", err)
-		}
+		_, err := f.Look(t.Context())
+		gputest.ErrorHas(t, "Look", "simulated: profile", err)
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // sysfsWith is a tree with one card, and with files added to it or, where the
@@ -67,9 +69,7 @@ func TestReadSysfs(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, err := readSysfs(sysfsWith(cardLink, tc.files))
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if diff := cmp.Diff(tc.want, got.Cards); diff != "" || got.Driver != "3.8.30" {
 				t.Errorf("driver %q, cards (-want +got):\n%s", got.Driver, diff)
 			}
@@ -118,9 +118,7 @@ func TestPCIePath(t *testing.T) {
 	for name, tc := range cases {
 		root, upstream, err := pciePath(tc.path, "0000:81:00.0")
 		if tc.problem != "" {
-			if err == nil || !strings.Contains(err.Error(), tc.problem) {
-				t.Errorf("%s: got %v, want an error with %q", name, err, tc.problem)
-			}
+			gputest.ErrorHas(t, name, tc.problem, err)
 			continue
 		}
 		if err != nil || root != tc.root || upstream != tc.upstream {
@@ -149,10 +147,8 @@ func TestReadSysfsRefuses(t *testing.T) {
 			if tc.link != "" {
 				link = tc.link
 			}
-			got, err := readSysfs(sysfsWith(link, tc.files))
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %+v, %v; want an error with %q", got, err, tc.want)
-			}
+			_, err := readSysfs(sysfsWith(link, tc.files))
+			gputest.ErrorHas(t, "readSysfs", tc.want, err)
 		})
 	}
 }
@@ -168,29 +164,19 @@ func TestSysfsHostile(t *testing.T) {
 	}
 	device := filepath.Join(root, "devices", "pci0000:80", "0000:81:00.0")
 	for _, dir := range []string{device, filepath.Join(root, "bus", "pci", "devices")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.MkdirAll(dir, 0o755))
 	}
-	if err := os.Symlink("../../../devices/pci0000:80/0000:81:00.0", filepath.Join(root, "bus", "pci", "devices", "0000:81:00.0")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(device, "vendor"), []byte("0x9999"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, os.Symlink("../../../devices/pci0000:80/0000:81:00.0", filepath.Join(root, "bus", "pci", "devices", "0000:81:00.0")))
+	gputest.Must(t, os.WriteFile(filepath.Join(device, "vendor"), []byte("0x9999"), 0o600))
 	try := func(name string, prepare func(path string) error) {
 		path := filepath.Join(device, "numa_node")
-		if err := prepare(path); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, prepare(path))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		if got, err := NewSysfs(root).Look(ctx); err == nil || ctx.Err() != nil {
 			t.Errorf("%s: got %+v, %v; want an error in time", name, got, err)
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, os.Remove(path))
 	}
 	try("a loop", func(path string) error { return os.Symlink("numa_node", path) })
 	try("a way out", func(path string) error { return os.Symlink("/etc/hostname", path) })
@@ -209,8 +195,6 @@ func TestSysfsHangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_, err := s.look(ctx, func() (*Snapshot, error) { <-leave; return nil, nil })
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		gputest.ErrorHas(t, "Look", want, err)
 	}
 }

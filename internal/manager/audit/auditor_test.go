@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -44,10 +43,7 @@ func (s *store) node(name string) {
 	s.objects.Nodes = append(s.objects.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{wire.AnnotationServedBy: wire.ServedByDaybreak}}})
 	d := &v1alpha1.Device{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for i := range 2 {
-		d.Spec.Devices = append(d.Spec.Devices, v1alpha1.DeviceInfo{
-			Type: v1alpha1.DeviceTypeGPU, UUID: fmt.Sprintf("GPU-%s-%d", name, i), Minor: new(int32(i)), Health: true,
-			Resources: corev1.ResourceList{wire.KoordMemory: resource.MustParse("64Gi")},
-		})
+		d.Spec.Devices = append(d.Spec.Devices, gputest.CardInfo(fmt.Sprintf("GPU-%s-%d", name, i), int32(i)))
 	}
 	s.objects.Devices[name] = cluster.Device{Device: d}
 }
@@ -76,9 +72,8 @@ func newBench(t testing.TB) *bench {
 		recorder: events.NewFakeRecorder(1000), registry: prometheus.NewPedanticRegistry(),
 	}
 	var err error
-	if b.auditor, err = newAuditor(b.recorder, Options{Source: b.store, Metrics: b.registry, Clock: b.clock, Interval: DefaultInterval}); err != nil {
-		t.Fatal(err)
-	}
+	b.auditor, err = newAuditor(b.recorder, Options{Source: b.store, Metrics: b.registry, Clock: b.clock, Interval: DefaultInterval})
+	gputest.Must(t, err)
 	return b
 }
 
@@ -101,9 +96,7 @@ func (b *bench) look(t *testing.T) (events []string, confirm bool) {
 func (b *bench) wants(t *testing.T, want ...string) {
 	t.Helper()
 	families, err := b.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	got := map[string]bool{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -191,9 +184,7 @@ func TestQuotas(t *testing.T) {
 		"Warning QuotaNotEnforced ResourceQuota gpus does not count pods that are created while no manager answers: label the namespace daybreak-gpu.io/quota=enforced, or set the chart's quota.enforce to all",
 		"Warning QuotaOverrun pods hold 30%, ResourceQuota hami allows 20% (limits.metax-tech.com/vcore): they stay, and more pods wait",
 	}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("Events (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "Events", want, found)
 	b.wants(t,
 		`namespace_compute{default,used} 60`, `namespace_compute{default,budget} 200`,
 		`namespace_memory{default,used} 8.589934592e+09`, `namespace_cards{default,used} 0`,
@@ -283,9 +274,7 @@ func TestStorm(t *testing.T) {
 		events, _ := b.look(t)
 		counts = append(counts, len(events)/3)
 	}
-	if diff := cmp.Diff([]int{maxReported, maxReported, 5, 0}, counts); diff != "" {
-		t.Errorf("findings reported (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "findings reported", []int{maxReported, maxReported, 5, 0}, counts)
 	b.wants(t, fmt.Sprintf("audit_violations{ComputeOverbooked} %d", nodes))
 }
 
@@ -335,7 +324,5 @@ func TestStart(t *testing.T) {
 		t.Errorf("event %q", event)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-ended)
 }

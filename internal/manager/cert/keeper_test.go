@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 const (
@@ -51,9 +52,7 @@ func emptySecret() *corev1.Secret {
 // createSecret is what an administrator does when it is missing.
 func (o *office) createSecret() {
 	o.Helper()
-	if err := o.client.Tracker().Create(corev1.SchemeGroupVersion.WithResource("secrets"), emptySecret(), namespace); err != nil {
-		o.Fatal(err)
-	}
+	gputest.Must(o, o.client.Tracker().Create(corev1.SchemeGroupVersion.WithResource("secrets"), emptySecret(), namespace))
 }
 
 func (o *office) replica() *Keeper {
@@ -62,18 +61,14 @@ func (o *office) replica() *Keeper {
 	options.Client, options.Namespace, options.Secret, options.Configuration, options.Clock = o.client, namespace, secretName, configuration, o.clock
 	options.Validating = true
 	k, err := New(options)
-	if err != nil {
-		o.Fatal(err)
-	}
+	gputest.Must(o, err)
 	return k
 }
 
 func (o *office) step(replicas ...*Keeper) {
 	o.Helper()
 	for _, k := range replicas {
-		if err := k.Step(o.Context()); err != nil {
-			o.Fatal(err)
-		}
+		gputest.Must(o, k.Step(o.Context()))
 	}
 }
 
@@ -81,13 +76,9 @@ func (o *office) step(replicas ...*Keeper) {
 func (o *office) bundle() []byte {
 	o.Helper()
 	c, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(o.Context(), configuration, metav1.GetOptions{})
-	if err != nil {
-		o.Fatal(err)
-	}
+	gputest.Must(o, err)
 	v, err := o.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(o.Context(), configuration, metav1.GetOptions{})
-	if err != nil {
-		o.Fatal(err)
-	}
+	gputest.Must(o, err)
 	first, others := string(c.Webhooks[0].ClientConfig.CABundle), []string{string(c.Webhooks[1].ClientConfig.CABundle), string(v.Webhooks[0].ClientConfig.CABundle)}
 	if first != others[0] || first != others[1] {
 		o.Fatal("the webhooks trust different authorities")
@@ -99,9 +90,7 @@ func (o *office) bundle() []byte {
 func (o *office) works(replicas ...*Keeper) {
 	o.Helper()
 	for _, k := range replicas {
-		if err := k.Ready(); err != nil {
-			o.Fatal(err)
-		}
+		gputest.Must(o, k.Ready())
 		verify(o.T, o.bundle(), serving(o.T, k).Leaf, "127.0.0.1", o.clock.Now())
 	}
 }
@@ -109,18 +98,14 @@ func (o *office) works(replicas ...*Keeper) {
 func serving(t *testing.T, k *Keeper) *tls.Certificate {
 	t.Helper()
 	c, err := k.GetCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return c
 }
 
 func (o *office) secret() *corev1.Secret {
 	o.Helper()
 	s, err := o.client.CoreV1().Secrets(namespace).Get(o.Context(), secretName, metav1.GetOptions{})
-	if err != nil {
-		o.Fatal(err)
-	}
+	gputest.Must(o, err)
 	return s
 }
 
@@ -128,16 +113,13 @@ func (o *office) putSecret(data map[string][]byte) {
 	o.Helper()
 	s := o.secret()
 	s.Data = data
-	if _, err := o.client.CoreV1().Secrets(namespace).Update(o.Context(), s, metav1.UpdateOptions{}); err != nil {
-		o.Fatal(err)
-	}
+	_, err := o.client.CoreV1().Secrets(namespace).Update(o.Context(), s, metav1.UpdateOptions{})
+	gputest.Must(o, err)
 }
 
 func (o *office) deleteSecret() {
 	o.Helper()
-	if err := o.client.CoreV1().Secrets(namespace).Delete(o.Context(), secretName, metav1.DeleteOptions{}); err != nil {
-		o.Fatal(err)
-	}
+	gputest.Must(o, o.client.CoreV1().Secrets(namespace).Delete(o.Context(), secretName, metav1.DeleteOptions{}))
 }
 
 func TestFirstStart(t *testing.T) {
@@ -227,9 +209,7 @@ func TestMissingSecret(t *testing.T) {
 // missing checks that a step reports that there is no Secret, and what to do.
 func (o *office) missing(k *Keeper) {
 	o.Helper()
-	if err := k.Step(o.Context()); err == nil || !strings.Contains(err.Error(), "kubectl -n "+namespace+" create secret generic "+secretName) {
-		o.Errorf("without the Secret: %v", err)
-	}
+	gputest.ErrorHas(o, "without the Secret", "kubectl -n "+namespace+" create secret generic "+secretName, k.Step(o.Context()))
 }
 
 func TestGarbageSecret(t *testing.T) {
@@ -285,13 +265,10 @@ func TestOverwrittenBundle(t *testing.T) {
 	k := o.replica()
 	o.step(k)
 	c, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), configuration, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	c.Webhooks[1].ClientConfig.CABundle = []byte("garbage")
-	if _, err := o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = o.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(t.Context(), c, metav1.UpdateOptions{})
+	gputest.Must(t, err)
 	o.step(k)
 	o.works(k)
 }
@@ -307,9 +284,7 @@ func TestConflict(t *testing.T) {
 				o.clock.Step(61 * day)
 			}
 			theirs, err := newState(&ninety, o.clock.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			once := true
 			o.client.PrependReactor("update", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if !once {
@@ -411,9 +386,7 @@ func TestStart(t *testing.T) {
 		return !serving(t, k).Leaf.Equal(first)
 	})
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, <-ended)
 }
 
 func TestNew(t *testing.T) {
@@ -428,9 +401,7 @@ func TestNew(t *testing.T) {
 		}
 	}
 	k, err := New(Options{Hosts: []string{"a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if k.Validity != DefaultValidity || k.Overlap != DefaultOverlap || k.NeedLeaderElection() {
 		t.Errorf("%+v", k.Options)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 var (
@@ -22,18 +24,14 @@ const day = 24 * time.Hour
 func begin(t *testing.T, o Options) *state {
 	t.Helper()
 	s, err := newState(&o, start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return s
 }
 
 func bundleOf(t *testing.T, s *state) []byte {
 	t.Helper()
 	bundle, err := certutil.EncodeCertificates(s.trusted()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return bundle
 }
 
@@ -64,9 +62,7 @@ func TestLife(t *testing.T) {
 			return err == nil && slices.ContainsFunc(certs, c.Equal)
 		}
 		next, err := s.advance(&ninety, now, listed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		if next != s {
 			changes++
 		}
@@ -107,9 +103,7 @@ func TestAdvance(t *testing.T) {
 	step := func(now time.Time, listed func(*x509.Certificate) bool) *state {
 		t.Helper()
 		next, err := s.advance(&ninety, now, listed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return next
 	}
 	if step(start.Add(50*day), listed) != s {
@@ -162,9 +156,7 @@ func TestHosts(t *testing.T) {
 	other.Hosts = []string{"manager.example.com", "10.0.0.7"}
 	never := func(*x509.Certificate) bool { return false }
 	both, err := s.advance(&other, start, never)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, host := range slices.Concat(ninety.Hosts, other.Hosts) {
 		verify(t, bundleOf(t, s), both.serving.Leaf, host, start)
 	}
@@ -183,9 +175,7 @@ func TestRoundTrip(t *testing.T) {
 	s := begin(t, ninety)
 	full := *s
 	next, err := newAuthority(&ninety, start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	full.next, full.since = next, start.Add(time.Minute+time.Nanosecond)
 	full.earlier = []*x509.Certificate{begin(t, ninety).authority.Leaf}
 	waiting := full
@@ -193,16 +183,10 @@ func TestRoundTrip(t *testing.T) {
 	for name, s := range map[string]*state{"fresh": s, "everything": &full, "not listed yet": &waiting} {
 		t.Run(name, func(t *testing.T) {
 			data, err := s.encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			got, err := decode(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(s, got, cmp.AllowUnexported(state{}), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("(-written +read):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "state, written and read", s, got, cmp.AllowUnexported(state{}), cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -211,14 +195,10 @@ func TestDecodeGarbage(t *testing.T) {
 	good := func(t *testing.T) map[string][]byte {
 		s := begin(t, ninety)
 		next, err := newAuthority(&ninety, start)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		s.next, s.since = next, start
 		data, err := s.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return data
 	}
 	cases := map[string]func(data map[string][]byte){
@@ -253,9 +233,8 @@ func TestDecodeGarbage(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
 			data := good(t)
-			if _, err := decode(data); err != nil {
-				t.Fatal(err)
-			}
+			_, err := decode(data)
+			gputest.Must(t, err)
 			cases[name](data)
 			if _, err := decode(data); err == nil || err.Error() == "" {
 				t.Error("read without complaint")

@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/gputest/reviewer"
 )
 
@@ -116,12 +117,8 @@ func TestSight(t *testing.T) {
 	for name, want := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, err := newReviews(server.client, testclock.NewFakeClock(noon())).sight(t.Context(), &user{Username: name}, namespaces)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(sight{})); diff != "" {
-				t.Errorf("sight (-want +got):\n%s", diff)
-			}
+			gputest.Must(t, err)
+			gputest.Equal(t, "sight", want, got, cmp.AllowUnexported(sight{}))
 		})
 	}
 }
@@ -133,9 +130,7 @@ func TestReviewsAreRemembered(t *testing.T) {
 	g := newReviews(server.client, clock)
 	ask := func(token string) error { _, err := g.who(with(t, token)); return err }
 	for range 3 {
-		if err := ask("admin"); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, ask("admin"))
 		if err := ask("forged"); !errors.Is(err, errBadToken) {
 			t.Fatal(err)
 		}

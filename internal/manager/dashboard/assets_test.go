@@ -11,20 +11,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/audit"
 	"github.com/daybreak-gpu/daybreak/internal/place"
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // texts reads the texts of a language: the file is JSON after two words.
 func texts(t *testing.T, language string) map[string]string {
 	t.Helper()
 	source, err := embedded.ReadFile("assets/strings/" + language + ".js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	var out map[string]string
 	if err := json.Unmarshal([]byte(strings.TrimSuffix(strings.TrimSpace(strings.TrimPrefix(string(source), "export default ")), ";")), &out); err != nil {
 		t.Fatalf("%s: %v", language, err)
@@ -42,9 +39,7 @@ var parameter = regexp.MustCompile(`\{\w+\}`)
 func TestTexts(t *testing.T) {
 	en, zh := texts(t, "en"), texts(t, "zh")
 	codes, err := embedded.ReadFile("assets/strings/codes.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, m := range codeText.FindAllStringSubmatch(string(codes), -1) {
 		en["code."+m[1]] = m[2]
 	}
@@ -52,9 +47,7 @@ func TestTexts(t *testing.T) {
 	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(en)), func(key string) bool { return strings.HasSuffix(key, ".one") })
 	// English sentences with numbers are those of the server.
 	own := func(key string) bool { return strings.HasPrefix(key, "sentence.") }
-	if diff := cmp.Diff(keys, slices.DeleteFunc(slices.Sorted(maps.Keys(zh)), own)); diff != "" {
-		t.Errorf("keys of English and Chinese (-en +zh):\n%s", diff)
-	}
+	gputest.Equal(t, "keys of English and Chinese", keys, slices.DeleteFunc(slices.Sorted(maps.Keys(zh)), own))
 	for _, key := range keys {
 		of := func(text string) []string {
 			return slices.Compact(slices.Sorted(slices.Values(parameter.FindAllString(text, -1))))
@@ -119,17 +112,14 @@ func TestTextsThatAreUsed(t *testing.T) {
 
 func eachAsset(t *testing.T, do func(name string, text []byte)) {
 	t.Helper()
-	err := fs.WalkDir(embedded, "assets", func(name string, entry fs.DirEntry, err error) error {
+	gputest.Must(t, fs.WalkDir(embedded, "assets", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := embedded.ReadFile(name)
 		do(name, text)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestWeight: the page is light before it is compressed.
@@ -159,9 +149,7 @@ func TestRunbooks(t *testing.T) {
 	text := func(path string) string {
 		t.Helper()
 		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return string(b)
 	}
 	words := text("assets/words.js")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // noon is the time at which everything here is looked at.
@@ -18,9 +19,7 @@ const exampleCluster = "../../../examples/cluster.yaml"
 func read(t testing.TB, documents ...string) *cluster.Objects {
 	t.Helper()
 	o, err := cluster.ReadFiles([]string{exampleCluster, "-"}, strings.NewReader(strings.Join(documents, "---\n")+"---\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return o
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // FuzzServer: whatever is asked for, by whatever method and under whatever name,
@@ -29,13 +31,9 @@ func FuzzServer(f *testing.F) {
 	source := &changing{objects: read(f)}
 	api := newAPIServer(map[string][]string{"alice": {"nodes", "devices", "pods"}})
 	open, err := New(Options{Source: source, Clock: clock.RealClock{}, Logger: logger})
-	if err != nil {
-		f.Fatal(err)
-	}
+	gputest.Must(f, err)
 	guarded, err := New(Options{Source: &changing{objects: source.objects}, Clock: clock.RealClock{}, Logger: logger, Reviewer: api.client})
-	if err != nil {
-		f.Fatal(err)
-	}
+	gputest.Must(f, err)
 	f.Fuzz(func(t *testing.T, method, path, host, authorization, encoding, body string) {
 		if strings.Contains(authorization, "alice") || strings.Contains(body, "alice") {
 			return // who is known

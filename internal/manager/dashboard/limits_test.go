@@ -11,6 +11,8 @@ import (
 	"time"
 
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // from makes a request one of this address, with this token.
@@ -59,9 +61,7 @@ func TestFloodOfTokens(t *testing.T) {
 		clk.Step(reviewed + time.Second)
 	}
 	flood()
-	if got := status(bob, "bob"); got != http.StatusOK {
-		t.Errorf("bob, who logs in, gets %d", got)
-	}
+	gputest.Equal(t, "bob, who logs in, gets", http.StatusOK, status(bob, "bob"))
 	if asked := server.asked("tokenreviews"); asked > 6*(sourceBurst+int(sourceRate*reviewed.Seconds()))+20 {
 		t.Errorf("the API server was asked %d times", asked)
 	}
@@ -69,9 +69,7 @@ func TestFloodOfTokens(t *testing.T) {
 	// A token that was revoked is unknown from then on.
 	server.withdraw("alice")
 	clk.Step(reviewed + time.Second)
-	if got := status(alice, "alice"); got != http.StatusUnauthorized {
-		t.Errorf("after her token was withdrawn alice gets %d", got)
-	}
+	gputest.Equal(t, "after her token was withdrawn alice gets", http.StatusUnauthorized, status(alice, "alice"))
 	clk.Step(lately)
 	flood()
 	if got := status(mallory, "bob"); got != http.StatusTooManyRequests {
@@ -140,9 +138,7 @@ func TestSourceOf(t *testing.T) {
 		"@":                           "@",
 		"":                            "",
 	} {
-		if got := sourceOf(remote); got != want {
-			t.Errorf("%q is of %q, want %q", remote, got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%q is of", remote), want, sourceOf(remote))
 	}
 }
 
@@ -152,14 +148,10 @@ func opened(t *testing.T, server *httptest.Server, token string) (status int, cl
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/v1/stream", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	bearer(token)(r)
 	response, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	closed = func() { cancel(); _ = response.Body.Close() }
 	t.Cleanup(closed)
 	return response.StatusCode, closed

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // upstream is an API server that can be frozen: it takes requests and does not
@@ -49,13 +51,9 @@ func serveUpstream(t *testing.T, clk *testclock.FakeClock) (http.Handler, *upstr
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	h, err := New(Options{Source: &changing{objects: read(t)}, API: client, Logger: klog.Background(), Clock: clk})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return h, api
 }
 

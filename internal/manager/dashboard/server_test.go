@@ -17,6 +17,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/daybreak-gpu/daybreak/internal/cluster"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // serve returns a dashboard of the example cluster; without an API server it is
@@ -33,9 +34,7 @@ func serveBy(t *testing.T, source cluster.Source, server *apiServer, clk clock.C
 		o.Reviewer = server.client
 	}
 	h, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return h
 }
 
@@ -282,14 +281,10 @@ func listenFor[E any](t *testing.T, h http.Handler, token, kind string) (events 
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); server.Close() })
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/api/v1/stream", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	bearer(token)(r)
 	response, err := server.Client().Do(r) //nolint:bodyclose // with the test
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("got %s, %s", response.Status, response.Header.Get("Content-Type"))
 	}
@@ -354,9 +349,7 @@ func TestStreamOfOne(t *testing.T) {
 	states, ended := listen(t, serveBy(t, source, server, clk), "alice")
 	first := next(t, states)
 	text, err := json.Marshal(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if strings.Contains(string(text), "covert") || !strings.Contains(string(text), "notebook") || *first.Viewer != (Viewer{Name: "alice"}) {
 		t.Errorf("alice gets %s", text)
 	}

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/view"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestFindings: a violation is shown when a second audit confirms it.
@@ -42,17 +41,11 @@ func TestHidden(t *testing.T) {
 	w := newWorld(objects, 2, first.audited, noon())
 	sees := &sight{namespaces: map[string]bool{"team-a": true}}
 	p, err := w.see(sees)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	pod, err := json.Marshal(w.pod(sees, "team-a", "seen"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	neighbour, err := json.Marshal(w.pod(sees, "team-a", "notebook"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	parts := slices.Concat([][]byte{p.cluster, p.pending, p.findings, pod, neighbour}, slices.Collect(maps.Values(p.nodes)))
 	everythingSent := string(bytes.Join(parts, nil))
 	if i := strings.Index(everythingSent, "covert"); i >= 0 {
@@ -65,20 +58,14 @@ func TestHidden(t *testing.T) {
 		t.Error("the page of a pod that must not be seen is there")
 	}
 	var summary Summary
-	if err := json.Unmarshal(p.cluster, &summary); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal(p.cluster, &summary))
 	if summary.HiddenPending != 1 || summary.Pending != 2 || summary.Allocated != w.status.Cluster.Allocated {
 		t.Errorf("summary %+v", summary)
 	}
 	var node Node
-	if err := json.Unmarshal(p.nodes["metax-a"], &node); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal(p.nodes["metax-a"], &node))
 	want := view.HolderStatus{ComputePercent: 20, MemoryMiB: 4 << 10, QoS: "best-effort", Hidden: true}
-	if diff := cmp.Diff(want, node.Cards[3].Holders[0]); diff != "" {
-		t.Errorf("the hidden holder (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "the hidden holder", want, node.Cards[3].Holders[0])
 }
 
 // TestNamespaces: a viewer sees the budgets of namespaces whose pods the viewer may
@@ -88,9 +75,7 @@ func TestNamespaces(t *testing.T) {
 		return "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus, namespace: " + namespace + "}\nspec: {hard: {requests.daybreak-gpu.io/compute: 500}}\n"
 	}
 	w := newWorld(read(t, quota("team-a"), quota("team-b"), running("team-c", "p", card("4"))), 1, nil, noon())
-	if want := []string{"team-a", "team-b", "team-c"}; !slices.Equal(w.namespaces, want) {
-		t.Errorf("rights are asked for in %v, want %v", w.namespaces, want)
-	}
+	gputest.Equal(t, "rights are asked for in", []string{"team-a", "team-b", "team-c"}, w.namespaces)
 	for name, tc := range map[string]struct {
 		sight *sight
 		want  []string
@@ -100,26 +85,18 @@ func TestNamespaces(t *testing.T) {
 		"nothing of interest": {&sight{namespaces: map[string]bool{"other": true}}, nil},
 	} {
 		p, err := w.see(tc.sight)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		var list []view.NamespaceStatus
-		if err := json.Unmarshal(p.since(nil).Namespaces, &list); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, json.Unmarshal(p.since(nil).Namespaces, &list))
 		var got []string
 		for _, n := range list {
 			got = append(got, n.Name)
 		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		gputest.Equal(t, name, tc.want, got)
 	}
 	before, _ := w.see(everything)
 	after, err := newWorld(read(t, quota("team-a"), running("team-c", "p", card("4"))), 2, nil, noon()).see(everything)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if st := after.since(before); st.empty() || st.Namespaces == nil || st.Pending != nil {
 		t.Errorf("after a quota is gone: %+v, want the namespaces alone", st)
 	}
@@ -129,9 +106,7 @@ func TestNamespaces(t *testing.T) {
 func TestSince(t *testing.T) {
 	see := func(revision uint64, documents ...string) *projection {
 		p, err := newWorld(read(t, documents...), revision, nil, noon()).see(everything)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return p
 	}
 	before := see(1)
@@ -143,9 +118,7 @@ func TestSince(t *testing.T) {
 		t.Errorf("a pod was bound, sent %+v", bound)
 	}
 	gone := before.since(see(4, "apiVersion: v1\nkind: Node\nmetadata: {name: other}\n"))
-	if diff := cmp.Diff([]string{"other"}, gone.Gone); diff != "" {
-		t.Errorf("gone (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "gone", []string{"other"}, gone.Gone)
 	if full := before.since(nil); !full.Full || len(full.Nodes) != 3 {
 		t.Errorf("at first, sent %d nodes, full is %v", len(full.Nodes), full.Full)
 	}

@@ -25,9 +25,7 @@ import (
 func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string) bool {
 	t.Helper()
 	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return s.Matches(labels.Set(set))
 }
 

@@ -41,19 +41,13 @@ var namespaceLabels = map[string]map[string]string{"default": nil, "budgeted": {
 func newEvaluator(t testing.TB) *Evaluator {
 	t.Helper()
 	manifests, err := Guards(params())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	for name, labels := range namespaceLabels {
-		if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}))
 	}
 	e, err := NewEvaluator(manifests, corelisters.NewNamespaceLister(namespaces), fake.NewClientset(), authorizerfactory.NewAlwaysDenyAuthorizer())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return e
 }
 
@@ -69,9 +63,7 @@ func request(t testing.TB, who authenticationv1.UserInfo, plural, subresource st
 	raw := func(object metav1.Object) []byte {
 		object.(runtime.Object).GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind(req.Kind)) //nolint:errcheck // a test's own
 		text, err := json.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return text
 	}
 	req.Name, req.Namespace, req.Object.Raw = object.GetName(), object.GetNamespace(), raw(object)
@@ -85,9 +77,7 @@ func request(t testing.TB, who authenticationv1.UserInfo, plural, subresource st
 func annotated(t *testing.T, who authenticationv1.UserInfo, created *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
 	t.Helper()
 	var old corev1.Pod
-	if err := json.Unmarshal(created.Object.Raw, &old); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, json.Unmarshal(created.Object.Raw, &old))
 	object := old.DeepCopy()
 	object.Annotations = map[string]string{"a": "b"}
 	return request(t, who, "pods", "", &old, object)
@@ -339,13 +329,9 @@ func TestConditions(t *testing.T) {
 func hooksMatch(t *testing.T, hooks []conditions, req *admissionv1.AdmissionRequest) (bool, error) {
 	t.Helper()
 	object, err := decodeObject(req.Object.Raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	old, err := decodeObject(req.OldObject.Raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	attributes := &admission.VersionedAttributes{
 		Attributes: admission.NewAttributesRecord(object, old, schema.GroupVersionKind(req.Kind), req.Namespace, req.Name, schema.GroupVersionResource(req.Resource),
 			req.SubResource, admission.Operation(req.Operation), nil, false, &user.DefaultInfo{Name: req.UserInfo.Username}),

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/allocation"
 	"github.com/daybreak-gpu/daybreak/internal/wire"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 func params() Params {
@@ -40,22 +42,16 @@ func read(t testing.TB, p Params) *rendered {
 	text := func(render func(Params) ([]byte, error)) []byte {
 		t.Helper()
 		manifests, err := render(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, err)
 		return manifests
 	}
 	out := &rendered{
 		webhooks: &admissionregistrationv1.MutatingWebhookConfiguration{}, validating: &admissionregistrationv1.ValidatingWebhookConfiguration{},
 		policies: map[string]*admissionregistrationv1.ValidatingAdmissionPolicy{}, bindings: map[string]*admissionregistrationv1.ValidatingAdmissionPolicyBinding{},
 	}
-	if err := errors.Join(yaml.UnmarshalStrict(text(Webhook), out.webhooks), yaml.UnmarshalStrict(text(Validating), out.validating)); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, errors.Join(yaml.UnmarshalStrict(text(Webhook), out.webhooks), yaml.UnmarshalStrict(text(Validating), out.validating)))
 	policies, bindings, err := readPolicies(text(Guards))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, p := range policies {
 		out.policies[p.Name] = p
 	}
@@ -70,9 +66,7 @@ func TestManifests(t *testing.T) {
 	want := []string{
 		"daybreak-bindings", "daybreak-configurations", "daybreak-devices", "daybreak-events", "daybreak-nodes", "daybreak-pods", "daybreak-quota",
 	}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.policies))); diff != "" {
-		t.Errorf("policies (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "policies", want, slices.Sorted(maps.Keys(r.policies)))
 	for name, p := range r.policies {
 		b := r.bindings[name]
 		if b == nil || b.Spec.PolicyName != name || !slices.Equal(b.Spec.ValidationActions, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}) {
@@ -159,9 +153,7 @@ func TestFailures(t *testing.T) {
 		for _, w := range r.validating.Webhooks {
 			add(w.Name, w.FailurePolicy, w.TimeoutSeconds, len(w.MatchConditions))
 		}
-		if diff := cmp.Diff(want, slices.Sorted(slices.Values(got))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", version, diff)
-		}
+		gputest.Equal(t, version, want, slices.Sorted(slices.Values(got)))
 	}
 }
 
@@ -182,9 +174,7 @@ func TestNamespaces(t *testing.T) {
 		if value == "true" {
 			want = []string{PathPrivileged}
 		}
-		if !slices.Equal(paths, want) {
-			t.Errorf("label %q: %v, want %v", value, paths, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("label %q", value), want, paths)
 	}
 }
 
@@ -208,9 +198,7 @@ func TestQuotaNamespaces(t *testing.T) {
 			return w.Name == "quota.policies.daybreak-gpu.io"
 		})
 		for _, selector := range []*metav1.LabelSelector{r.bindings["daybreak-quota"].Spec.MatchResources.NamespaceSelector, r.validating.Webhooks[i].NamespaceSelector} {
-			if got := matches(t, selector, tc.labels); got != tc.want {
-				t.Errorf("%s: %v selects: %v", name, selector, got)
-			}
+			gputest.Equal(t, fmt.Sprintf("%s: %v selects", name, selector), tc.want, matches(t, selector, tc.labels))
 		}
 	}
 }

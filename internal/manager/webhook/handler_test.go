@@ -38,9 +38,7 @@ func send(t testing.TB, h http.Handler, path string, request *admissionv1.Admiss
 	t.Helper()
 	request.UID = "u"
 	body, err := json.Marshal(&admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: request})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(body))
 	req.Header.Set("Content-Type", "application/json")
 	rec := httptest.NewRecorder()
@@ -55,9 +53,7 @@ func send(t testing.TB, h http.Handler, path string, request *admissionv1.Admiss
 func encode(t testing.TB, pod *corev1.Pod) []byte {
 	t.Helper()
 	text, err := json.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return text
 }
 
@@ -71,9 +67,7 @@ func patched(t testing.TB, pod []byte, r *admissionv1.AdmissionResponse) []byte 
 		return pod
 	}
 	patch, err := jsonpatch.DecodePatch(r.Patch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	out, err := patch.Apply(pod)
 	if err != nil {
 		t.Fatalf("apply %s: %v", r.Patch, err)
@@ -96,15 +90,9 @@ func TestPatch(t *testing.T) {
 		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"4","daybreak-gpu.io/compute":"200","daybreak-gpu.io/memory":"128Gi","daybreak-gpu.io/cards":"2"},"requests":{"koordinator.sh/gpu-core":"200","koordinator.sh/gpu-memory-ratio":"200",` +
 		`"koordinator.sh/gpu.shared":"2","metax-tech.com/sgpu":"2","cpu":"1000m","daybreak-gpu.io/compute":"200","daybreak-gpu.io/memory":"128Gi","daybreak-gpu.io/cards":"2"}}}]}}`
 	var wantObject, gotObject any
-	if err := json.Unmarshal([]byte(want), &wantObject); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(patched(t, []byte(pod), review(t, h, policy.Path, []byte(pod))), &gotObject); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(wantObject, gotObject); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	gputest.Must(t, json.Unmarshal([]byte(want), &wantObject))
+	gputest.Must(t, json.Unmarshal(patched(t, []byte(pod), review(t, h, policy.Path, []byte(pod))), &gotObject))
+	gputest.Equal(t, "the patched object", wantObject, gotObject)
 }
 
 // TestTwice: admitting twice is admitting once, for all kinds of pods, and the
@@ -145,9 +133,7 @@ func TestTwice(t *testing.T) {
 		admitted++
 		once := patched(t, pod, answer)
 		var got corev1.Pod
-		if err := json.Unmarshal(once, &got); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, json.Unmarshal(once, &got))
 		rules.Admit(b.Obj(), user)
 		if diff := cmp.Diff(gputest.Stored(t, b.Obj()), &got); diff != "" {
 			t.Fatalf("pod %s: the patch differs (-admitted +patched):\n%s", pod, diff)
@@ -175,12 +161,8 @@ func TestRefusal(t *testing.T) {
 	if r.Allowed || r.Result.Code != http.StatusUnprocessableEntity || r.Result.Reason != metav1.StatusReasonInvalid {
 		t.Fatalf("answer %+v", r)
 	}
-	if diff := cmp.Diff(wantCauses, r.Result.Details.Causes); diff != "" {
-		t.Errorf("causes (-want +got):\n%s", diff)
-	}
-	if want := wantCauses[0].Field + ": " + wantCauses[0].Message + "; " + wantCauses[1].Field + ": " + wantCauses[1].Message; r.Result.Message != want {
-		t.Errorf("message %q, want %q", r.Result.Message, want)
-	}
+	gputest.Equal(t, "causes", wantCauses, r.Result.Details.Causes)
+	gputest.Equal(t, "message", wantCauses[0].Field+": "+wantCauses[0].Message+"; "+wantCauses[1].Field+": "+wantCauses[1].Message, r.Result.Message)
 
 	review(t, h, policy.Path, encode(t, gputest.MakePod("p").App("sgpu: 1").Obj()))
 	review(t, h, policy.Path, encode(t, gputest.MakePod("p").App("").Obj()))
@@ -193,9 +175,7 @@ daybreak_manager_admission_requests_total{result="error"} 1
 daybreak_manager_admission_requests_total{result="refused"} 1
 daybreak_manager_admission_requests_total{result="untouched"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_admission_requests_total"); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_admission_requests_total"))
 	if n := testutil.CollectAndCount(registry, "daybreak_manager_admission_duration_seconds"); n != 1 {
 		t.Errorf("%d histograms", n)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +23,7 @@ import (
 func jobOf(t testing.TB, pod *corev1.Pod) []byte {
 	t.Helper()
 	text, err := json.Marshal(&batchv1.Job{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return text
 }
 
@@ -57,14 +54,10 @@ func TestJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			job := jobOf(t, c.pod.Obj())
 			answer := review(t, h, policy.PathJobs, job)
-			if got := strings.Join(answer.Warnings, "\n"); got != c.wantWarning {
-				t.Errorf("warnings %q, want %q", got, c.wantWarning)
-			}
+			gputest.Equal(t, "warnings", c.wantWarning, strings.Join(answer.Warnings, "\n"))
 			text := patched(t, job, answer)
 			var before, after batchv1.Job
-			if err := errors.Join(json.Unmarshal(job, &before), json.Unmarshal(text, &after)); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, errors.Join(json.Unmarshal(job, &before), json.Unmarshal(text, &after)))
 			got, metered := request.ReadAmounts(&after.Spec.Template.Spec)
 			if metered != (c.want != nil) || c.want != nil && got != *c.want {
 				t.Errorf("amounts %+v (%v), want %+v", got, metered, c.want)
@@ -74,9 +67,7 @@ func TestJobs(t *testing.T) {
 					request.WriteAmounts(&j.Spec.Template.Spec, ledger.Amounts{})
 				}
 			}
-			if diff := cmp.Diff(before, after); diff != "" {
-				t.Errorf("more than the amounts was changed:\n%s", diff)
-			}
+			gputest.Equal(t, "more than the amounts was changed", before, after)
 			if c.want == nil {
 				return
 			}
@@ -84,9 +75,7 @@ func TestJobs(t *testing.T) {
 				t.Errorf("patched a second time: %s", again.Patch)
 			}
 			pod, err := wire.Decode[corev1.Pod](patched(t, encode(t, c.pod.Obj()), review(t, h, policy.Path, encode(t, c.pod.Obj()))))
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if own, _ := request.ReadAmounts(&pod.Spec); own != got {
 				t.Errorf("its pods amount to %+v, the template to %+v", own, got)
 			}

@@ -61,9 +61,7 @@ func TestScheduler(t *testing.T) {
 			if v := r.Admit(pod, user); len(v.Problems) > 0 {
 				t.Fatal(v.Problems)
 			}
-			if got := pod.Spec.SchedulerName; got != tc.want {
-				t.Errorf("scheduler %q, want %q", got, tc.want)
-			}
+			gputest.Equal(t, "scheduler", tc.want, pod.Spec.SchedulerName)
 		})
 	}
 }
@@ -85,9 +83,7 @@ func TestLabel(t *testing.T) {
 		}
 		r := rules()
 		r.Admit(pod, user)
-		if got := pod.Labels[wire.LabelAdmitted]; got != tc.want {
-			t.Errorf("%s: label %q, want %q", name, got, tc.want)
-		}
+		gputest.Equal(t, name+": label", tc.want, pod.Labels[wire.LabelAdmitted])
 	}
 }
 
@@ -200,9 +196,7 @@ func TestRefused(t *testing.T) {
 			for _, p := range r.Admit(tc.pod.Obj(), user).Problems {
 				got = append(got, p.Error())
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "answer", tc.want, got)
 		})
 	}
 }
@@ -258,17 +252,13 @@ func TestWarnings(t *testing.T) {
 		"metax-tech.com/use-gpuuid has no effect: Daybreak does not know this annotation: did you mean metax-tech.com/use-gpuuuid?",
 		"gang.scheduling.koordinator.sh/name has no effect: gangs are not supported yet, each pod is placed by itself",
 	}
-	if diff := cmp.Diff(want, v.Warnings); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "warnings", want, v.Warnings)
 	for key := range pod.Annotations {
 		if allocation.IsAllocation(key) {
 			t.Errorf("%s is still there", key)
 		}
 	}
-	if diff := cmp.Diff(want[2:], r.Admit(pod, user).Warnings); diff != "" {
-		t.Errorf("the second time (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "the second time", want[2:], r.Admit(pod, user).Warnings)
 }
 
 // TestAmounts: a pod that Daybreak will schedule gets its amounts on the first app
@@ -318,9 +308,7 @@ func TestAmounts(t *testing.T) {
 			for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 				limits, requests = append(limits, amounts(c.Resources.Limits)), append(requests, amounts(c.Resources.Requests))
 			}
-			if diff := cmp.Diff(tc.want, limits); diff != "" {
-				t.Errorf("limits (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "limits", tc.want, limits)
 			if ours := pod.Spec.SchedulerName == "daybreak"; ours && !cmp.Equal(limits, requests) {
 				t.Errorf("requests %q, limits %q", requests, limits)
 			}
@@ -348,8 +336,6 @@ func TestLargestCard(t *testing.T) {
 		asked, r := false, rules()
 		r.LargestCard = func(*corev1.Pod, *gpu.PodRequest) (gpu.MiB, bool) { asked = true; return 0, false }
 		r.Admit(ask(limits).App("cpu: 1").Obj(), user)
-		if asked != want {
-			t.Errorf("%s: cards were looked up: %t, want %t", limits, asked, want)
-		}
+		gputest.Equal(t, limits+": cards were looked up", want, asked)
 	}
 }

@@ -3,7 +3,6 @@ package webhook
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 
@@ -45,18 +44,14 @@ func TestTolerate(t *testing.T) {
 			if len(tc.taint) > 1 {
 				text = tc.taint
 			}
-			if err := r.Taint.Set(text); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, r.Taint.Set(text))
 			pod := tc.pod.Obj()
 			for range 2 { // admitting twice is admitting once
 				if v := r.Admit(pod, user); len(v.Problems) > 0 {
 					t.Fatal(v.Problems)
 				}
 			}
-			if diff := cmp.Diff(tc.want, pod.Spec.Tolerations, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("tolerations (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "tolerations", tc.want, pod.Spec.Tolerations, cmpopts.EquateEmpty())
 		})
 	}
 }

@@ -32,17 +32,13 @@ func TestValidate(t *testing.T) {
 	const system = "daybreak-system"
 	agent := policy.ServiceAccount(system, "daybreak-agent")
 	manifests, err := policy.Guards(policy.Params{Namespace: system, Schedulers: []string{"s"}, Agents: []string{agent}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	pod := func(name, account, node string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name, UID: "1"}, Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node}}
 	}
 	client := fake.NewClientset(pod("agent", "daybreak-agent", "n1"), pod("other", "default", "n1"), pod("pending", "daybreak-agent", ""))
 	evaluator, err := policy.NewEvaluator(manifests, corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)), client, authorizerfactory.NewAlwaysDenyAuthorizer())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	registry := prometheus.NewRegistry()
 	h := Handler(Rules{}, NewPolicies(evaluator, client), registry)
 	const own = "ValidatingAdmissionPolicy 'daybreak-nodes' with binding 'daybreak-nodes' denied request: an agent writes on its own node only"
@@ -106,26 +102,18 @@ daybreak_manager_policy_requests_total{result="allowed"} 3
 daybreak_manager_policy_requests_total{result="denied"} 6
 daybreak_manager_policy_requests_total{result="error"} 2
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_policy_requests_total"); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "daybreak_manager_policy_requests_total"))
 }
 
 // TestQuotaPolicyAgrees: whatever a pod asks for, the policy of quotas denies none
 // that the webhook admits.
 func TestQuotaPolicyAgrees(t *testing.T) {
 	manifests, err := policy.Guards(policy.Params{Namespace: "daybreak-system", Schedulers: []string{"s"}, QuotaEverywhere: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
 	evaluator, err := policy.NewEvaluator(manifests, corelisters.NewNamespaceLister(namespaces), fake.NewClientset(), authorizerfactory.NewAlwaysDenyAuthorizer())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	random := gputest.Rand(11)
 	limits := func() string {
 		var list []string

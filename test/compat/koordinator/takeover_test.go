@@ -114,7 +114,7 @@ func TestRatio(t *testing.T) {
 	// Nine slices of 7 GiB are 63 of 64 GiB, but 10.9 percent each: rounded down,
 	// they would leave 10 percent, 6.4 GiB.
 	for _, name := range names("d", 9) {
-		p := pod(name, map[corev1.ResourceName]string{wire.KoordShared: "1", wire.KoordCore: "5", wire.KoordMemory: "7Gi", wire.ResourceSGPU: "1"})
+		p := pod(name, "gpu.shared: 1, gpu-core: 5, gpu-memory: 7Gi, sgpu: 1")
 		p.Annotations[wire.AnnotationUseCards] = w.card("vendor-1", 0)
 		w.Create(p)
 	}
@@ -123,7 +123,7 @@ func TestRatio(t *testing.T) {
 	w.check("Daybreak")
 	stop()
 	w.koordinator("koord")
-	w.Create(pod("k", map[corev1.ResourceName]string{wire.KoordShared: "1", wire.KoordCore: "5", wire.KoordMemoryRatio: "8", wire.ResourceSGPU: "1"}))
+	w.Create(pod("k", "gpu.shared: 1, gpu-core: 5, gpu-memory-ratio: 8, sgpu: 1"))
 	w.run("k")
 	w.check("Koordinator")
 }

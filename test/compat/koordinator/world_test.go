@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,11 +39,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(envBin) == "" {
-		fmt.Fprintln(os.Stderr, "test/compat/koordinator: nothing was tested; make compat-koordinator builds Koordinator's scheduler")
-		return
-	}
-	os.Exit(m.Run())
+	os.Exit(harness.Main(m, "make compat-koordinator builds Koordinator's scheduler", envBin))
 }
 
 func bin(name string) string { return filepath.Join(os.Getenv(envBin), name) }
@@ -175,31 +170,23 @@ func (w *world) handOver(node string) {
 }
 
 // pod returns a pod of Koordinator's dialect as its documentation writes it.
-func pod(name string, amounts map[corev1.ResourceName]string) *corev1.Pod {
-	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
-	for key, amount := range amounts {
-		list[key] = resource.MustParse(amount)
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: map[string]string{wire.AnnotationQoS: "fixed-share"}},
-		Spec: corev1.PodSpec{
-			SchedulerName: SchedulerName, TerminationGracePeriodSeconds: new(int64(0)),
-			Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Limits: list, Requests: list}}},
-		},
-	}
+func pod(name, limits string) *corev1.Pod {
+	p := harness.PodFor(name, SchedulerName, "cpu: 100m, "+limits)
+	p.Annotations = map[string]string{wire.AnnotationQoS: "fixed-share"}
+	p.Spec.Containers[0].Resources.Requests = p.Spec.Containers[0].Resources.Limits
+	return p
 }
 
 func slice(name string) *corev1.Pod {
-	return pod(name, map[corev1.ResourceName]string{wire.KoordShared: "1", wire.KoordCore: "10", wire.KoordMemory: "5Gi", wire.ResourceSGPU: "1"})
+	return pod(name, "gpu.shared: 1, gpu-core: 10, gpu-memory: 5Gi, sgpu: 1")
 }
 
 func half(name string) *corev1.Pod {
-	return pod(name, map[corev1.ResourceName]string{wire.KoordShared: "1", wire.KoordCore: "50", wire.KoordMemoryRatio: "50", wire.ResourceSGPU: "1"})
+	return pod(name, "gpu.shared: 1, gpu-core: 50, gpu-memory-ratio: 50, sgpu: 1")
 }
 
 func cards(name string, n int) *corev1.Pod {
-	percent, count := strconv.Itoa(100*n), strconv.Itoa(n)
-	return pod(name, map[corev1.ResourceName]string{wire.KoordShared: count, wire.KoordCore: percent, wire.KoordMemoryRatio: percent, wire.ResourceSGPU: count})
+	return pod(name, fmt.Sprintf("gpu.shared: %d, gpu-core: %d, gpu-memory-ratio: %d, sgpu: %d", n, 100*n, 100*n, n))
 }
 
 // card returns the UUID of a card of a node, by its minor number.

@@ -31,6 +31,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/local"
 	"github.com/daybreak-gpu/daybreak/internal/manager"
 	"github.com/daybreak-gpu/daybreak/internal/manager/policy"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 	"github.com/daybreak-gpu/daybreak/test/harness"
 	"github.com/daybreak-gpu/daybreak/test/machine"
 )
@@ -48,13 +49,7 @@ const (
 	patience = 5 * time.Minute
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(envBin) == "" {
-		fmt.Fprintln(os.Stderr, "test/compat/kueue: nothing was tested; make compat-kueue builds Kueue")
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(harness.Main(m, "make compat-kueue builds Kueue", envBin)) }
 
 func bin(name string) string { return filepath.Join(os.Getenv(envBin), name) }
 
@@ -69,9 +64,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	start := time.Now()
 	gateway, egress, err := machine.NewGateway(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	w := &world{World: harness.New(t, bin(""), local.Config{APIServerArgs: []string{"--egress-selector-config-file=" + egress}}), start: start}
 	w.objects, err = dynamic.NewForConfig(w.REST())
 	w.Must(err)

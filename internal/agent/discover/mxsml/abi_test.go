@@ -1,8 +1,11 @@
 package mxsml
 
 import (
+	"fmt"
 	"testing"
 	"unsafe"
+
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // The numbers are those of the vendor's ABI on 64-bit Linux.
@@ -42,17 +45,13 @@ func TestLayout(t *testing.T) {
 		"deviceId of virtual devices":                {unsafe.Offsetof(deviceIDs{}.ids), 4},
 	}
 	for name, tc := range cases {
-		if tc.got != tc.want {
-			t.Errorf("%s is %d, want %d", name, tc.got, tc.want)
-		}
+		gputest.Equal(t, name, tc.want, tc.got)
 	}
 }
 
 func TestText(t *testing.T) {
 	for given, want := range map[string]string{"MXC500\x00\x00": "MXC500", "full": "full", "\x00junk": "", "a\x00b\x00": "a"} {
-		if got := text([]byte(given)); got != want {
-			t.Errorf("%q: got %q, want %q", given, got, want)
-		}
+		gputest.Equal(t, fmt.Sprintf("%q", given), want, text([]byte(given)))
 	}
 }
 

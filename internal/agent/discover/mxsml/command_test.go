@@ -13,14 +13,13 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // The calls that the agent makes are answered until the input ends.
 func TestServe(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "machine")
-	if err := fake.NewMachine(2, 2).Write(config); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, fake.NewMachine(2, 2).Write(config))
 	t.Setenv(fake.EnvConfig, config)
 	library := fake.Library(t, fake.V228)
 	inRead, inWrite := io.Pipe()
@@ -41,9 +40,7 @@ func TestServe(t *testing.T) {
 	if err := client.Call("Library.Remove", discover.SliceRef{BDF: s.Cards[0].BDF}, nil); err == nil || !strings.HasSuffix(err.Error(), discover.ErrNoSlice.Error()) {
 		t.Errorf("a slice that is not there: %v", err)
 	}
-	if err := client.Close(); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, client.Close())
 	wantEnd(t, end)
 }
 
@@ -52,9 +49,7 @@ func wantEnd(t *testing.T, end <-chan error) {
 	t.Helper()
 	select {
 	case err := <-end:
-		if err != nil {
-			t.Error(err)
-		}
+		gputest.Check(t, err)
 	case <-time.After(20 * time.Second):
 		t.Error("it goes on although its input has ended")
 	}
@@ -70,9 +65,7 @@ func TestServeRefuses(t *testing.T) {
 		in, feed := io.Pipe()
 		go func() { _, _ = io.WriteString(feed, line) }() // the pipe stays open
 		err := serve(t.Context(), in, nopCloser{io.Discard}, newSession(""))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want an error with %q", line, err, want)
-		}
+		gputest.ErrorHas(t, line, want, err)
 	}
 }
 
@@ -99,18 +92,15 @@ func TestServeHangs(t *testing.T) {
 			go func() {
 				end <- serve(t.Context(), in, nopCloser{io.Discard}, sessionOf(l))
 			}()
-			if _, err := io.WriteString(feed, calls); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(feed, calls)
+			gputest.Must(t, err)
 			<-entered
 			select {
 			case <-entered:
 				t.Error("the library was called twice at a time")
 			case <-time.After(50 * time.Millisecond):
 			}
-			if err := feed.Close(); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, feed.Close())
 			wantEnd(t, end)
 		})
 	}
@@ -122,19 +112,15 @@ func TestLoadRefuses(t *testing.T) {
 		t.Errorf("no library: got %v", err)
 	}
 	junk := filepath.Join(dir, "libmxsml.so")
-	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := load(junk); err == nil || !strings.Contains(err.Error(), "load "+junk) {
-		t.Errorf("junk: got %v", err)
-	}
+	gputest.Must(t, os.WriteFile(junk, []byte("junk"), 0o600))
+	_, err := load(junk)
+	gputest.ErrorHas(t, "junk", "load "+junk, err)
 	for _, other := range []string{"/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"} {
 		if _, err := os.Stat(other); err != nil {
 			continue
 		}
-		if _, err := load(other); err == nil || !strings.Contains(err.Error(), "it has no function mxSmlInit") {
-			t.Errorf("another library: got %v", err)
-		}
+		_, err := load(other)
+		gputest.ErrorHas(t, "another library", "it has no function mxSmlInit", err)
 	}
 }
 
@@ -153,9 +139,8 @@ func TestRestarts(t *testing.T) {
 	step := func(refresh bool, after time.Duration, wantStarts, wantRestarts int) {
 		t.Helper()
 		now = now.Add(after)
-		if _, err := call(s.Look, refresh); err != nil {
-			t.Fatal(err)
-		}
+		_, err := call(s.Look, refresh)
+		gputest.Must(t, err)
 		if starts != wantStarts || restarts != wantRestarts {
 			t.Errorf("started %d and again %d times, want %d and %d", starts, restarts, wantStarts, wantRestarts)
 		}
@@ -173,9 +158,7 @@ func TestRestarts(t *testing.T) {
 		healthy := s.lib.info
 		look := func(refresh bool) discover.Card {
 			got, err := call(s.Look, refresh)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			return got.Cards[1]
 		}
 		look(false)
@@ -196,9 +179,8 @@ func TestRestarts(t *testing.T) {
 		l.start = func() uint32 { starts++; return 1 }
 		now = now.Add(time.Hour)
 		for range 2 {
-			if _, err := call(s.Look, true); err == nil || !strings.Contains(err.Error(), "start the library: no reason given (code 1)") {
-				t.Errorf("got %v", err)
-			}
+			_, err := call(s.Look, true)
+			gputest.ErrorHas(t, "Look", "start the library: no reason given (code 1)", err)
 		}
 	})
 	t.Run("no device is no error", func(t *testing.T) {

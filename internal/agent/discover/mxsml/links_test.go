@@ -9,6 +9,7 @@ import (
 
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // goLibrary is a library of n cards, in Go, without any optional function.
@@ -48,9 +49,7 @@ func call[A, R any](method func(A, *R) error, args A) (*R, error) {
 func lookAt(t *testing.T, l *library) *discover.Snapshot {
 	t.Helper()
 	s, err := call(sessionOf(l).Look, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	return s
 }
 
@@ -152,9 +151,7 @@ func TestPorts(t *testing.T) {
 			if diff := cmp.Diff(tc.wantLinks, s.Links); diff != "" || !s.LinksKnown {
 				t.Errorf("known: %v, links (-want +got):\n%s", s.LinksKnown, diff)
 			}
-			if diff := cmp.Diff(tc.wantPorts, s.Cards[0].Vitals.Ports); diff != "" {
-				t.Errorf("ports (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "ports", tc.wantPorts, s.Cards[0].Vitals.Ports)
 		})
 	}
 }
@@ -169,17 +166,13 @@ func TestPortSpeeds(t *testing.T) {
 		return success
 	}
 	want := []discover.Port{{Number: 0, Up: true, SpeedGT: 32, Width: 16}, {Number: 1, Up: true, SpeedGT: 2.5, Width: 16}}
-	if diff := cmp.Diff(want, lookAt(t, l).Cards[0].Vitals.Ports); diff != "" {
-		t.Errorf("ports (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "ports", want, lookAt(t, l).Cards[0].Vitals.Ports)
 	l.linksV2 = func(_ uint32, n *uint32, _ *portInfo) uint32 { *n = 1 << 30; return success }
 	if got := lookAt(t, l).Cards[0].Vitals.Ports; len(got) != 0 {
 		t.Errorf("a number of ports that is nonsense: %v", got)
 	}
 	l.linksV2 = func(uint32, *uint32, *portInfo) uint32 { return 4 }
-	if diff := cmp.Diff(want, lookAt(t, l).Cards[0].Vitals.Ports); diff != "" {
-		t.Errorf("the new function fails, the old one does not (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "the new function fails, the old one does not", want, lookAt(t, l).Cards[0].Vitals.Ports)
 }
 
 // What a library without most functions knows is reported, and nothing else.
@@ -188,9 +181,7 @@ func TestCoreAlone(t *testing.T) {
 		UUID: "GPU-0", BDF: bdfOf(0), Model: "C500", Memory: 65536,
 		Figures: discover.Figures{MemoryTotalKiB: new(int64(64 << 20)), MemoryUsedKiB: new(int64(0))},
 	}}}
-	if diff := cmp.Diff(want, lookAt(t, goLibrary(1))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "snapshot", want, lookAt(t, goLibrary(1)))
 }
 
 // A port without a peer and one that can't be asked are two answers: after the

@@ -5,11 +5,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // newDriver loads the fake library with a machine, which write writes again.
@@ -17,16 +16,12 @@ func newDriver(t *testing.T, m *fake.Machine) (d *library, write func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "machine")
 	write = func() {
-		if err := m.Write(config); err != nil {
-			t.Fatal(err)
-		}
+		gputest.Must(t, m.Write(config))
 	}
 	write()
 	t.Setenv(fake.EnvConfig, config)
 	d, err := load(fake.Library(t, fake.V231))
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if code := d.startWithFlags(1); code != success {
 		t.Fatalf("start: %v", d.failure(code))
 	}
@@ -61,9 +56,7 @@ func TestFakeDriverLimits(t *testing.T) {
 	expect("remove one", success, d.removeSGPU(0, 7))
 	expect("remove it again", operationNotSupport, d.removeSGPU(0, 7))
 	expect("its id is the next", success, d.createSGPU(0, 128, 25, &id))
-	if id != 7 {
-		t.Errorf("id %d, want 7", id)
-	}
+	gputest.Equal(t, "id", uint32(7), id)
 	expect("an alias", success, d.setAlias(0, 7, "daybreak-1"))
 	expect("an alias too long", 9, d.setAlias(0, 7, "daybreak-0123456789-0123456789-0123456789"))
 	expect("another class while idle", success, d.setSchedClass(0, 1))
@@ -96,9 +89,7 @@ func TestSlices(t *testing.T) {
 	m.InUse = [][2]int{{0, int(third)}}
 	write()
 	s, err := call(sessionOf(d).Look, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	c := s.Cards[0]
 	if !*c.Sliced || c.Memory != 64000 || *s.Cards[1].Sliced || s.Cards[1].Memory != 65536 || s.Cards[1].Figures.Slices != nil {
 		t.Errorf("cards %+v and %+v", c, s.Cards[1])
@@ -113,9 +104,7 @@ func TestSlices(t *testing.T) {
 		}
 		c.Figures.Slices[i].UUID = ""
 	}
-	if diff := cmp.Diff(want, c.Figures.Slices); diff != "" {
-		t.Errorf("slices (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "slices", want, c.Figures.Slices)
 	t.Run("one that can't be read hides all", func(t *testing.T) {
 		m.Faults = []fake.Fault{{Kind: "error", Function: "mxSmlGetSgpuInfo", Code: 4}}
 		write()
@@ -148,9 +137,7 @@ func TestFakeDriverShares(t *testing.T) {
 	group.Wait()
 	minors := map[int]bool{}
 	s, err := call(sessionOf(d).Look, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	for _, c := range s.Cards {
 		for _, slice := range c.Figures.Slices {
 			minors[slice.Minor] = true

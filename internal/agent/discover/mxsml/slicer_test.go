@@ -13,6 +13,7 @@ import (
 	"github.com/daybreak-gpu/daybreak/internal/agent/discover"
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/test/fake"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // A slice is made, found and removed; what is not meant stays.
@@ -23,14 +24,10 @@ func TestSlicer(t *testing.T) {
 	bdf := m.Cards[1].BDF
 	order := discover.SliceOrder{BDF: bdf, QoS: gpu.BurstShare, Memory: 4096, Compute: 30, Alias: "daybreak-1", Urgent: true}
 	made, err := call(s.Create, order)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	want := &discover.Slice{ID: 0, Alias: "daybreak-1", Minor: 16, Memory: 4096, ComputePercent: 30}
 	ignore := cmpopts.IgnoreFields(discover.Slice{}, "UUID", "UsagePercent", "MemoryUsed")
-	if diff := gocmp.Diff(want, made, ignore); diff != "" {
-		t.Errorf("slice (-want +got):\n%s", diff)
-	}
+	gputest.Equal(t, "slice", want, made, ignore)
 	now, err := call(s.Slices, discover.SliceRef{BDF: bdf})
 	if err != nil || !now.On || now.QoS != gpu.BurstShare || len(now.Slices) != 1 {
 		t.Errorf("card: %+v, %v", now, err)
@@ -70,16 +67,14 @@ func TestSlicerWithoutName(t *testing.T) {
 	m.Faults = []fake.Fault{{Kind: "error", Function: "mxSmlSetSgpuAlias", Code: 4}}
 	write()
 	order := discover.SliceOrder{BDF: m.Cards[0].BDF, Memory: 1024, Compute: 5, Alias: "daybreak-1"}
-	if _, err := call(s.Create, order); err == nil || !strings.Contains(err.Error(), "mxSmlSetSgpuAlias") {
-		t.Errorf("got %v", err)
-	}
+	_, err := call(s.Create, order)
+	gputest.ErrorHas(t, "Create", "mxSmlSetSgpuAlias", err)
 	if now, err := call(s.Slices, discover.SliceRef{BDF: m.Cards[0].BDF}); err != nil || len(now.Slices) != 0 {
 		t.Errorf("card: %+v, %v", now, err)
 	}
 	order.BDF = "0000:ff:00.0"
-	if _, err := call(s.Create, order); err == nil || !strings.Contains(err.Error(), "knows no card at 0000:ff:00.0") {
-		t.Errorf("a card that is not there: %v", err)
-	}
+	_, err = call(s.Create, order)
+	gputest.ErrorHas(t, "a card that is not there", "knows no card at 0000:ff:00.0", err)
 }
 
 // A driver that answers with a slice that is not there, or with another's number, makes
@@ -106,9 +101,7 @@ func TestSlicerLies(t *testing.T) {
 			s := sessionOf(d)
 			order := discover.SliceOrder{BDF: m.Cards[0].BDF, Memory: 4096, Compute: 30, Alias: "daybreak-1"}
 			first, err := call(s.Create, order)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			tc.fault.Function = cmp.Or(tc.fault.Function, "mxSmlCreateSgpu")
 			m.Faults = []fake.Fault{tc.fault}
 			write()

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -50,9 +49,7 @@ type bench struct {
 func newBench(t *testing.T, objects ...client.Object) *bench {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, clientgoscheme.AddToScheme(scheme))
 	b := &bench{T: t, clock: testingclock.NewFakePassiveClock(time.Unix(1, 0)), recorder: events.NewFakeRecorder(100), registry: prometheus.NewRegistry()}
 	patched := func(what string, send func() error) error {
 		b.patches = append(b.patches, what)
@@ -79,18 +76,14 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 func (b *bench) reconcile() reconcile.Result {
 	b.Helper()
 	result, err := b.Reconcile(b.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "n1"}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, err)
 	return result
 }
 
 func (b *bench) node() *corev1.Node {
 	b.Helper()
 	node := &corev1.Node{}
-	if err := b.client.Get(b.Context(), types.NamespacedName{Name: "n1"}, node); err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, b.client.Get(b.Context(), types.NamespacedName{Name: "n1"}, node))
 	return node
 }
 
@@ -106,17 +99,13 @@ func (b *bench) device(d *v1alpha1.Device) {
 			err = b.client.Update(b.Context(), u)
 		}
 	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	gputest.Must(b, err)
 }
 
 func wireForm(t *testing.T, d *v1alpha1.Device) *unstructured.Unstructured {
 	t.Helper()
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	u := &unstructured.Unstructured{Object: object}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Device"))
 	return u
@@ -150,9 +139,7 @@ func (b *bench) wantReported(want ...string) {
 
 func (b *bench) wantPatches(want ...string) {
 	b.Helper()
-	if diff := cmp.Diff(want, b.patches); diff != "" {
-		b.Errorf("patches (-want +got):\n%s", diff)
-	}
+	gputest.Equal(b, "patches", want, b.patches)
 	b.patches = nil
 }
 
@@ -191,29 +178,21 @@ func TestReconcile(t *testing.T) {
 			list[name] = resource.MustParse("0")
 		}
 	}
-	if err := b.client.Status().Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Status().Update(t.Context(), node))
 	b.patches = nil
 	b.reconcile()
 	b.wantPatches("status")
 	b.wantReported("Normal CardsRestored kubelet had reset what the node advertises to zero: 2 of 2 cards healthy")
 
-	if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))))
 	b.reconcile()
 	b.wantPatches("status", "metadata")
 	b.wantReported("Normal CardsWithdrawn")
-	if got := text(b.node().Status.Capacity); got != "" {
-		t.Errorf("left: %s", got)
-	}
+	gputest.Equal(t, "left", "", text(b.node().Status.Capacity))
 	b.reconcile()
 	b.wantPatches()
 
-	if err := b.client.Delete(t.Context(), b.node()); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Delete(t.Context(), b.node()))
 	b.reconcile()
 	if n := len(b.nodes) + len(b.metrics.nodes); n != 0 {
 		t.Errorf("%d things are remembered of a node that is gone", n)
@@ -240,9 +219,7 @@ func TestReconcileWithKoordinator(t *testing.T) {
 			b.device(deviceOf(c500(2), ofMetaX...))
 			b.reconcile()
 			before := text(b.node().Status.Capacity)
-			if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))))
 			b.patches = nil
 			b.reconcile()
 			want := ""
@@ -279,17 +256,11 @@ func TestReconcileBadInventory(t *testing.T) {
 
 	// A field of the wrong type is no different.
 	u := wireForm(t, bad)
-	if err := unstructured.SetNestedField(u.Object, "all", "spec", "devices"); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, unstructured.SetNestedField(u.Object, "all", "spec", "devices"))
 	old := cluster.NewDevice()
-	if err := b.client.Get(t.Context(), types.NamespacedName{Name: "n1"}, old); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Get(t.Context(), types.NamespacedName{Name: "n1"}, old))
 	u.SetResourceVersion(old.GetResourceVersion())
-	if err := b.client.Update(t.Context(), u); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Update(t.Context(), u))
 	b.reconcile()
 	b.wantReported("the Device can't be decoded")
 	b.wantPatches()
@@ -298,9 +269,7 @@ func TestReconcileBadInventory(t *testing.T) {
 # TYPE daybreak_manager_nodes_with_bad_inventory gauge
 daybreak_manager_nodes_with_bad_inventory 1
 `
-	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), "daybreak_manager_nodes_with_bad_inventory"); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(b.registry, strings.NewReader(want), "daybreak_manager_nodes_with_bad_inventory"))
 }
 
 // TestReconcileFlapping: a node whose card comes and goes is written to a few
@@ -325,9 +294,7 @@ func TestReconcileFlapping(t *testing.T) {
 	b.clock.SetTime(b.clock.Now().Add(last.RequeueAfter))
 	b.reconcile()
 	b.wantPatches("status")
-	if got := text(b.node().Status.Capacity); got != seven {
-		t.Errorf("in the end the node advertises %s", got)
-	}
+	gputest.Equal(t, "in the end the node advertises", seven, text(b.node().Status.Capacity))
 }
 
 // TestReconcileFailures: while a node starts, kubelet and the agent write to it too.
@@ -374,13 +341,9 @@ func TestReconcilePrecondition(t *testing.T) {
 	stale := b.node()
 	changed := b.node()
 	changed.Labels = map[string]string{"other": "value"}
-	if err := b.client.Update(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Update(t.Context(), changed))
 	f, err := b.facts(t.Context(), stale)
-	if err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, err)
 	if err := b.write(t.Context(), stale, decide(f)); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
@@ -402,9 +365,7 @@ func TestReconcileStaleCache(t *testing.T) {
 	}
 	b.remembered("n1").wrote(b.clock.Now(), "99999") // a write that the cache has not seen
 	b.device(deviceOf(sicken(c500(1), 0), ofMetaX...))
-	if result := b.reconcile(); result.RequeueAfter != retryConflict {
-		t.Errorf("looked at again after %s, want %s", result.RequeueAfter, retryConflict)
-	}
+	gputest.Equal(t, "looked at again after", retryConflict, b.reconcile().RequeueAfter)
 	b.wantPatches()
 }
 
@@ -434,9 +395,7 @@ func TestReconcileCountsPods(t *testing.T) {
 	b := newBench(t, append(objects, &elsewhere, &pending)...)
 	b.device(deviceOf(c500(1), ofMetaX...))
 	b.reconcile()
-	if got, want := text(b.node().Status.Allocatable), "gpu.shared: 100, gpu-core: 160, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100"; got != want {
-		t.Errorf("the node advertises %s, want %s", got, want)
-	}
+	gputest.Equal(t, "the node advertises", "gpu.shared: 100, gpu-core: 160, gpu-memory: 64Gi, gpu-memory-ratio: 100, koordinator.sh/gpu: 100", text(b.node().Status.Allocatable))
 }
 
 func TestMetrics(t *testing.T) {
@@ -463,16 +422,12 @@ daybreak_manager_node_patches_total{result="failed"} 0
 # TYPE daybreak_manager_nodes_with_bad_inventory gauge
 daybreak_manager_nodes_with_bad_inventory 0
 `
-	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want)); err != nil {
-		t.Error(err)
-	}
+	gputest.Check(t, testutil.GatherAndCompare(b.registry, strings.NewReader(want)))
 	if problems, err := testutil.GatherAndLint(b.registry); err != nil || len(problems) > 0 {
 		t.Errorf("names and help texts: %v %v", problems, err)
 	}
 	// A node without cards has no series.
-	if err := b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))); err != nil {
-		t.Fatal(err)
-	}
+	gputest.Must(t, b.client.Delete(t.Context(), wireForm(t, deviceOf(nil))))
 	b.reconcile()
 	if n := testutil.CollectAndCount(b.metrics); n != 3 {
 		t.Errorf("%d series are left, want 3: two of cards, one of bad inventory", n)
@@ -502,9 +457,7 @@ func TestNodeChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			after := base()
 			tc.change(after)
-			if got := nodeChanged(event.UpdateEvent{ObjectOld: base(), ObjectNew: after}); got != tc.want {
-				t.Errorf("got %v, want %v", got, tc.want)
-			}
+			gputest.Equal(t, "nodeChanged", tc.want, nodeChanged(event.UpdateEvent{ObjectOld: base(), ObjectNew: after}))
 		})
 	}
 }
@@ -547,9 +500,7 @@ func TestPodPredicate(t *testing.T) {
 			}
 			if pod := tc.after; got && pod != nil {
 				want := []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "n1"}}}
-				if diff := cmp.Diff(want, nodeOfPod(t.Context(), pod)); diff != "" {
-					t.Errorf("nodes to look at (-want +got):\n%s", diff)
-				}
+				gputest.Equal(t, "nodes to look at", want, nodeOfPod(t.Context(), pod))
 			}
 		})
 	}

@@ -191,12 +191,8 @@ func TestDecideAmounts(t *testing.T) {
 			}
 			device := deviceOf(tc.cards, ofMetaX...)
 			got := decide(facts{node: tc.node, inventory: inventory.ReadInventory(tc.node, device), deviceLabels: device.Labels, pods: tc.pods})
-			if got.verdict != advertise {
-				t.Errorf("verdict %s, want %s", got.verdict, advertise)
-			}
-			if diff := cmp.Diff(tc.want, text(got.amounts)); diff != "" {
-				t.Errorf("amounts (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "verdict", advertise, got.verdict)
+			gputest.Equal(t, "amounts", tc.want, text(got.amounts))
 			if held := strings.Join(got.held, ", "); held != tc.held {
 				t.Errorf("held is %q, want %q", held, tc.held)
 			}
@@ -230,12 +226,8 @@ func TestDecideVerdict(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := decide(facts{node: tc.node, inventory: tc.inventory, pods: tc.pods})
-			if got.verdict != tc.want {
-				t.Errorf("verdict %s, want %s", got.verdict, tc.want)
-			}
-			if diff := cmp.Diff(tc.amounts, text(got.amounts)); diff != "" {
-				t.Errorf("amounts (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "verdict", tc.want, got.verdict)
+			gputest.Equal(t, "amounts", tc.amounts, text(got.amounts))
 			if tc.inventory != nil && !errors.Is(got.problem, tc.inventory.Problem) {
 				t.Errorf("problem %v, want %v", got.problem, tc.inventory.Problem)
 			}
@@ -283,9 +275,7 @@ func TestDecideLabels(t *testing.T) {
 				tc.node = nodeOf("")
 			}
 			got := decide(facts{node: tc.node, inventory: inventory.ReadInventory(tc.node, tc.device), deviceLabels: tc.device.Labels})
-			if diff := cmp.Diff(pairs(tc.want), got.labels); diff != "" {
-				t.Errorf("labels (-want +got):\n%s", diff)
-			}
+			gputest.Equal(t, "labels", pairs(tc.want), got.labels)
 			if got.mark == nil || *got.mark != tc.mark {
 				t.Errorf("mark is %v, want %q", got.mark, tc.mark)
 			}
@@ -408,14 +398,10 @@ func TestChanges(t *testing.T) {
 			}
 			before := tc.node.DeepCopy()
 			d := decide(f)
-			if diff := cmp.Diff(before, tc.node); diff != "" {
-				t.Errorf("deciding changed the node (-before +after):\n%s", diff)
-			}
+			gputest.Equal(t, "the node before and after the decision", before, tc.node)
 			changed := apply(tc.node, d)
 			got, err := client.MergeFrom(before).Data(tc.node)
-			if err != nil {
-				t.Fatal(err)
-			}
+			gputest.Must(t, err)
 			if diff := cmp.Diff(tc.want, string(got)); diff != "" || changed != (tc.want != "{}") {
 				t.Errorf("changed: %t, patch (-want +got):\n%s", changed, diff)
 			}
