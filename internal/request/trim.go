@@ -167,7 +167,8 @@ func trimResources(full corev1.ResourceList) corev1.ResourceList {
 	kept, others := corev1.ResourceList{}, 0
 	for _, name := range slices.Sorted(maps.Keys(full)) {
 		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && !slices.Contains(wire.Resources(), name) {
-			if others++; others > maxUnknownKept {
+			others++
+			if others > maxUnknownKept {
 				continue
 			}
 		}

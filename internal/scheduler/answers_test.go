@@ -219,7 +219,8 @@ func (w *askedCluster) next(t *testing.T, i int) error {
 	}
 	if l := w.leaving; l != nil {
 		w.tally["meanwhile"]++
-		if l.more--; l.more < 0 {
+		l.more--
+		if l.more < 0 {
 			w.leaving = nil
 			if err := w.fulfil(t, l); err != nil {
 				return err
