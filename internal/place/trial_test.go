@@ -1,14 +1,17 @@
 package place
 
 import (
+	"cmp"
+	"iter"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daybreak-gpu/daybreak/internal/gpu"
 	"github.com/daybreak-gpu/daybreak/internal/ledger"
+	"github.com/daybreak-gpu/daybreak/test/gputest"
 )
 
 // TestTrial edits the nodes of a trial at random, goes back to states before, and
@@ -50,20 +53,39 @@ func TestTrial(t *testing.T) {
 				}
 				points, before = append(points, trial.Checkpoint()), append(before, answers(trial.Node))
 			}
-			if diff := cmp.Diff(before[len(before)-1], answers(trial.Node)); diff != "" {
-				t.Fatalf("round %d: the trial answers otherwise than at the checkpoint (-then +now):\n%s", round, diff)
-			}
+			gputest.Equal(t, "answers, as at the checkpoint", before[len(before)-1], answers(trial.Node))
+			gputest.Equal(t, "best nodes, as asked one by one", bestOf(trial, nodes, request, prefer), inOrder(trial.Best(b.Ranking(request, prefer), request, prefer)))
 		}
-		if diff := cmp.Diff(onBoard, answers(b.Node)); diff != "" {
-			t.Fatalf("round %d: the trial changed the board (-before +after):\n%s", round, diff)
-		}
-		if diff := cmp.Diff(onBoard, answers(other.Node)); diff != "" {
-			t.Fatalf("round %d: the trial changed another one (-before +after):\n%s", round, diff)
+		gputest.Equal(t, "the board, as before", onBoard, answers(b.Node))
+		gputest.Equal(t, "another trial, as before", onBoard, answers(other.Node))
+		if t.Failed() {
+			t.Fatalf("round %d", round)
 		}
 	}
 	if undone < 500 {
 		t.Errorf("%d changes were taken back: too few to prove anything", undone)
 	}
+}
+
+// bestOf asks the nodes of the trial one by one, and returns those with room, the best
+// first. Their names are in the order of their NodeIDs.
+func bestOf(t *Trial, nodes int, r *gpu.PodRequest, p *Preference) []NodeID {
+	worths := map[NodeID]Worth{}
+	for id := range NodeID(nodes) {
+		if offer, refusal := Fit(t.Node(id), r, p); refusal.Code == Fits {
+			worths[id] = Rank(&offer, p)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(worths), func(a, b NodeID) int {
+		return cmp.Or(worths[b].Compare(worths[a]), int(a-b))
+	})
+}
+
+func inOrder(best iter.Seq2[NodeID, Worth]) (ids []NodeID) {
+	for id := range best {
+		ids = append(ids, id)
+	}
+	return ids
 }
 
 // answer is what can be seen of a node: what is booked, and what it offers.
