@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,26 +28,27 @@ const hands = 8
 func (r *runner) disturb(ctx context.Context, workload *Workload) (next, stop func()) {
 	switch {
 	case workload.RewriteDevices: // left out where the API server is slower than the scheduler
-		return r.onBindings(ctx, hands, r.rewriteDevice)
+		return r.onBindings(ctx, hands, r.rewriteDevice, func(i int) string { return fmt.Sprintf("metax-%d", i%r.plan.Nodes+1) })
 	case workload.Churns:
-		return r.onBindings(ctx, r.pods, func(ctx context.Context, i int) error {
+		return r.onBindings(ctx, r.pods, r.delete, func(i int) string {
 			if i < r.pods/2 {
-				return nil
+				return ""
 			}
-			return r.delete(ctx, podName(i-r.pods/2))
+			return r.bound.names[i-r.pods/2]
 		})
 	}
 	return func() {}, func() {}
 }
 
-// onBindings has something done for each binding, unless so many are yet to be done.
-func (r *runner) onBindings(ctx context.Context, most int, do func(ctx context.Context, i int) error) (next, stop func()) {
-	due, failed := make(chan int, most), atomic.Int64{}
+// onBindings has something done to what is named for each binding, unless so many are
+// yet to be done.
+func (r *runner) onBindings(ctx context.Context, most int, do func(ctx context.Context, name string) error, name func(i int) string) (next, stop func()) {
+	due, failed := make(chan string, most), atomic.Int64{}
 	var group sync.WaitGroup
 	for range hands {
 		group.Go(func() {
-			for i := range due {
-				if err := do(ctx, i); err != nil && ctx.Err() == nil && failed.Add(1) == 1 {
+			for name := range due {
+				if err := do(ctx, name); err != nil && ctx.Err() == nil && failed.Add(1) == 1 {
 					r.logf("after a binding: %v", err)
 				}
 			}
@@ -54,11 +56,13 @@ func (r *runner) onBindings(ctx context.Context, most int, do func(ctx context.C
 	}
 	count := 0
 	return func() {
-			select {
-			case due <- count:
-				count++
-			default:
+			if n := name(count); n != "" {
+				select {
+				case due <- n:
+				default:
+				}
 			}
+			count++
 		}, func() {
 			close(due)
 			group.Wait()
@@ -66,9 +70,8 @@ func (r *runner) onBindings(ctx context.Context, most int, do func(ctx context.C
 }
 
 // rewriteDevice writes a Device again. Nothing of it changes that a scheduler reads.
-func (r *runner) rewriteDevice(ctx context.Context, i int) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, labelRole, i)
-	name := fmt.Sprintf("metax-%d", i%r.plan.Nodes+1)
+func (r *runner) rewriteDevice(ctx context.Context, name string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, labelRole, time.Now().UnixNano())
 	if _, err := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource("devices")).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("rewrite the Device of %s: %w", name, err)
 	}

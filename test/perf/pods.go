@@ -77,9 +77,6 @@ func (p *Plan) unfit(w *Workload) (pods []*corev1.Pod) {
 	return pods
 }
 
-// podName is the name of the i-th pod of a run.
-func podName(i int) string { return fmt.Sprintf("pod-%05d", i) }
-
 // backlog returns the pods of a run. Kinds are mixed, and the same way for
 // everyone.
 func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
@@ -92,7 +89,7 @@ func (p *Plan) backlog(w *Workload, n int) (pods []*corev1.Pod) {
 		if i%len(deck) == 0 {
 			random.Shuffle(len(deck), func(a, b int) { deck[a], deck[b] = deck[b], deck[a] })
 		}
-		pod := p.Kinds[deck[i%len(deck)]].pod(podName(i), roleRun)
+		pod := p.Kinds[deck[i%len(deck)]].pod(fmt.Sprintf("pod-%05d", i), roleRun)
 		switch {
 		case w.Shapes > 0:
 			sliceOf(pod, i%w.Shapes)

@@ -246,6 +246,8 @@ type bindings struct {
 	// seen are those that were reported, and found those that are yet to be.
 	seen  map[types.UID]bool
 	found []*corev1.Pod
+	// names are those of the pods that were reported, in order.
+	names []string
 }
 
 // watchBindings begins to watch. Only pods with a node are asked for, so that
@@ -306,7 +308,7 @@ func (b *bindings) next(ctx context.Context) (at time.Time, err error) {
 			}
 		}
 	}
-	b.found = b.found[1:]
+	b.names, b.found = append(b.names, b.found[0].Name), b.found[1:]
 	return time.Now(), nil
 }
 
