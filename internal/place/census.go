@@ -20,7 +20,7 @@ const (
 	// less than leastShare of it, and the share of each is rounded down to
 	// shareDigits binary digits: so what is expected changes rarely while pods come
 	// and go, and each change has all nodes with room compared again.
-	allShares, leastShare, shareDigits = int64(1 << 16), allShares >> 10, 2
+	allShares, leastShare, shareDigits = int64(1 << 16), allShares >> 8, 2
 )
 
 // class is what pods of one kind ask of cards, in so far as it decides which
