@@ -56,7 +56,7 @@ func (n *nomination) precedes(pod *corev1.Pod) bool {
 	return allocation.HolderOf(n.pod) != allocation.HolderOf(pod) && corev1helpers.PodPriority(n.pod) >= corev1helpers.PodPriority(pod)
 }
 
-// precedence tells pods apart that other nominated pods precede.
+// precedence returns a key that is equal for pods which the same nominated pods precede.
 func (j *judge) precedence(pod *corev1.Pod) string {
 	first, count := -1, 0
 	for i := range j.nominated {

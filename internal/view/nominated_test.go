@@ -28,7 +28,7 @@ func TestNominated(t *testing.T) {
 		wantNode    string
 		wantSummary string
 	}{
-		"nobody is nominated":                    {docs: []string{small(5)}, wantNode: "n1"},
+		"no pod is nominated":                    {docs: []string{small(5)}, wantNode: "n1"},
 		"as important as the nominated pod":      {docs: []string{small(5), two}, wantSummary: "n1 has room, which is reserved for default/first"},
 		"more important":                         {docs: []string{small(6), two}, wantNode: "n1"},
 		"less important, but it fits next to it": {docs: []string{ranked(pod("p", "gpu: 1"), 1), nominated(ranked(pod("first", "sgpu: 1, vcore: 95, vmemory: 4"), 5))}, wantNode: "n1"},
