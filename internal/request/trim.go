@@ -65,13 +65,15 @@ const droppedBytes = "daybreak-gpu.io/-dropped-bytes"
 func trimAnnotations(pod *corev1.Pod) {
 	kept, unknown, dropped, asks := map[string]string{}, 0, 0, wire.Asks(pod)
 	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
-		value := pod.Annotations[key]
-		known := hasMeaning(key) || key == wire.AnnotationRunTime || key == corev1.MirrorPodAnnotationKey
-		if !known {
+		value, keep := pod.Annotations[key], false
+		switch {
+		case hasMeaning(key) || key == wire.AnnotationRunTime || key == corev1.MirrorPodAnnotationKey:
+			keep = asks || len(value) <= maxKept
+		case slices.ContainsFunc(wire.PodPrefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }):
 			unknown++
+			keep = unknown <= maxUnknownKept && len(value) <= maxKept
 		}
-		if ours := slices.ContainsFunc(wire.PodPrefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }); ours &&
-			unknown <= maxUnknownKept && (known && asks || len(value) <= maxKept) {
+		if keep {
 			kept[key] = value
 		} else {
 			dropped += len(key) + len(value)

@@ -1,6 +1,9 @@
 package request_test
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +113,26 @@ func TestTrimOthers(t *testing.T) {
 		grow(pod)
 		if _, err := request.Trim(pod); err != nil || request.CPUOnNode(pod) != 1000 || !wire.Holds(pod) || pod.Size() > 1<<10 {
 			t.Errorf("%s: %d of CPU on node %q, %d bytes are kept, error %v", name, request.CPUOnNode(pod), pod.Spec.NodeName, pod.Size(), err)
+		}
+	}
+}
+
+// TestTrimKeepsWhatIsRead: what has a meaning is kept however many other annotations
+// come before it, those of others' and those that resemble ours.
+func TestTrimKeepsWhatIsRead(t *testing.T) {
+	for _, prefix := range []string{"example.com/", "hami.io/unknown-"} {
+		pod := gputest.MakePod("p").App("gpu: 1").Annotate(wire.AnnotationAllocated, "[]").Annotate(wire.AnnotationUseCards, strings.Repeat("GPU-1,", 2000)).Obj()
+		for i := range 100 {
+			pod.Annotations[fmt.Sprint(prefix, i)] = "x"
+		}
+		full := request.AnnotationBytes(pod, nil)
+		_, err := request.Trim(pod)
+		gputest.Must(t, err)
+		if pod.Annotations[wire.AnnotationAllocated] == "" || pod.Annotations[wire.AnnotationUseCards] == "" {
+			t.Errorf("next to %s…: kept are %v", prefix, slices.Sorted(maps.Keys(pod.Annotations)))
+		}
+		if got := request.AnnotationBytes(pod, nil); got != full || len(pod.Annotations) > 19 {
+			t.Errorf("next to %s…: %d bytes in %d annotations, want %d", prefix, got, len(pod.Annotations), full)
 		}
 	}
 }
